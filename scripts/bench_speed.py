@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import re
 import resource
@@ -41,6 +40,7 @@ from privrl_bench.algorithms.policy_gradient.dppg import Dppg
 from privrl_bench.composition.compose import compose
 from privrl_bench.envs.registry import make_env, make_slots
 from privrl_bench.evaluation.evaluator import BackgroundEvaluator
+from privrl_bench.papers.pages.speed import picture
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.run.experiment import Experiment
 from privrl_bench.run.metric_writer import MetricWriter
@@ -330,50 +330,6 @@ def sweep(repeats: int) -> dict[str, Any]:
 
 
 # --- report
-
-
-def picture(found: dict[str, Any], folder: Path) -> None:
-    """speed.svg: shares, speed over replicas, memory."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    from privrl_bench.reporting.style import MARKERS, PALETTE, RC
-
-    with mpl.rc_context(RC):
-        figure = Figure(figsize=(6.9, 2.2), layout="constrained")
-        FigureCanvasAgg(figure)
-        bars, speed, memory = figure.subplots(1, 3, width_ratios=[1.3, 1, 1])
-        left = np.zeros(len(found["shares"]))
-        for colour, part in enumerate([*PARTS, "rest"]):
-            widths = np.array([100 * row[part] for row in found["shares"].values()])
-            bars.barh(
-                list(found["shares"]),
-                widths,
-                left=left,
-                label=part,
-                color=PALETTE[colour % len(PALETTE)],
-            )
-            left = left + widths
-        bars.set(xlabel="share of a run's wall time [%]", title="one run, one core", xlim=(0, 100))
-        bars.invert_yaxis()
-        bars.grid(visible=False)
-        bars.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.18))
-        for at, u in enumerate(sorted({row["users"] for row in found["scaling"]})):
-            drawn: Any = {"marker": MARKERS[at], "color": PALETTE[at], "label": f"{u}"}
-            rows = [row for row in found["scaling"] if row["users"] == u]
-            r = [row["replicas"] for row in rows]
-            speed.plot(r, [row["steps_per_second"] / 1e3 for row in rows], **drawn)
-            size = [row["replicas"] * row["users"] * row["steps"] for row in rows]
-            used = [row["bytes"] / 2**20 or math.nan for row in rows]
-            memory.plot(size, used, **drawn)
-        speed.set(xlabel="replicas R", xscale="log", title="CartPole, one core, all replicas")
-        speed.set(ylabel="1,000 environment steps/s", ylim=0)
-        memory.set(xlabel="R x U x T", ylabel="peak memory above imports [MiB]", title="memory")
-        memory.set(xscale="log", yscale="log")
-        for axes in (speed, memory):
-            axes.legend(title="users U")
-        figure.savefig(folder / "speed.svg", metadata={"Date": None})
 
 
 def main() -> None:

@@ -82,7 +82,7 @@ def _figures() -> list[Path]:
 def _title(item: Path) -> str:
     """The title of an item in the papers' files, else its folder."""
     name = "/".join(item.parts[:-1] if item.stem == "figure" else item.with_suffix("").parts)
-    described = ROOT / "scripts" / "papers" / f"{item.parts[0]}.yaml"
+    described = ROOT / "privrl_bench" / "papers" / f"{item.parts[0]}.yaml"
     if described.exists() and len(item.parts) > 1:
         found = yaml.safe_load(described.read_text())["items"].get(item.parts[1])
         if found:

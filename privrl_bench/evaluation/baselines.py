@@ -12,12 +12,11 @@ import numpy as np
 import torch
 
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import FrozenScaling, SignalScaler
 from privrl_bench.errors import EnvironmentFailure
 from privrl_bench.evaluation.returns import ReturnEvaluator
 from privrl_bench.functional.rng import Streams
-from privrl_bench.functional.statistics import bootstrap_ci, mean_ci
+from privrl_bench.functional.statistics import bootstrap_ci
 from privrl_bench.models.policy import Policy
 from privrl_bench.models.trivial_policies import TRIVIAL, RandomPolicy, TrivialPolicy, nothing
 from privrl_bench.types import EnvSpec
@@ -32,18 +31,6 @@ class Episodes(NamedTuple):
 
     returns: np.ndarray
     lengths: np.ndarray
-
-
-def trivial_returns(env: str, episodes: int) -> list[tuple[str, tuple[float, float]]]:
-    """(name, (mean return, half width of its 95 % interval)) of each trivial policy."""
-    from privrl_bench.composition.compose import compose  # not at the top: it imports Hydra
-
-    config = replace(compose([f"env={env}"]).env, obs_scaling="none")
-    spec = env_spec(config)
-    found = []
-    for name, played in _played(config, spec, Streams(0), episodes, 1):
-        found.append((name, (math.nan, math.nan) if played is None else mean_ci(played.returns)))
-    return found
 
 
 def references(config: EnvConfig, spec: EnvSpec, steps: int) -> dict[str, dict[str, float]]:
@@ -65,7 +52,7 @@ def references(config: EnvConfig, spec: EnvSpec, steps: int) -> dict[str, dict[s
         raw = replace(config, obs_scaling="none")
         found = {}
         streams = Streams(0, _REFERENCES)
-        for name, played in _played(raw, spec, streams, _TOGETHER, _PARTS, steps):
+        for name, played in trivial_episodes(raw, spec, streams, _TOGETHER, _PARTS, steps):
             if played is not None:
                 low, high = bootstrap_ci(played.returns)
                 mean, count = float(played.returns.mean()), float(len(played.returns))
@@ -88,7 +75,7 @@ def _policies(config: EnvConfig, spec: EnvSpec) -> dict[str, Policy]:
     return policies | {"random": RandomPolicy(spec)}
 
 
-def _played(
+def trivial_episodes(
     config: EnvConfig,
     spec: EnvSpec,
     streams: Streams,
@@ -120,7 +107,7 @@ def _played(
 def _episodes(
     evaluator: ReturnEvaluator, scaling: FrozenScaling, parts: int, steps: float
 ) -> Episodes | None:
-    """See `_played`. Raises EnvironmentFailure."""
+    """See `trivial_episodes`. Raises EnvironmentFailure."""
     returns, lengths = np.empty(0), np.empty(0)
     for part in range(parts):
         if part and lengths.sum() >= steps:

@@ -27,7 +27,7 @@ from privrl_bench.papers.kept_returns import (
     write_returns,
 )
 from privrl_bench.papers.paper_item import shared
-from privrl_bench.reporting.run_figures import drawn_panels
+from privrl_bench.papers.run_figures import drawn_panels
 from privrl_bench.reporting.runs import Run, Runs
 from privrl_bench.reporting.style import curve
 from privrl_bench.reporting.table_writer import ABSENT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,8 +15,11 @@ import yaml
 from privrl_bench.composition import hydra_compose as config
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
+from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import ConfigError, suggest
-from privrl_bench.evaluation.baselines import trivial_returns
+from privrl_bench.evaluation.baselines import trivial_episodes
+from privrl_bench.functional.rng import Streams
+from privrl_bench.functional.statistics import mean_ci
 from privrl_bench.papers.paper_figure import PaperFigure
 from privrl_bench.papers.paper_item import Item, Line, Panel
 from privrl_bench.papers.paper_table import Cell, PaperTable
@@ -212,6 +216,17 @@ def _for_each(sized: Sequence[Any], points: Sequence[Any]) -> list[list[str]]:
     return [list(sized)] * len(points)
 
 
+def papers() -> dict[str, Path]:
+    """The YAML file of each paper, by its name."""
+    return {path.stem: path for path in sorted(Path(__file__).parent.glob("*.yaml"))}
+
+
+@functools.cache
+def paper(name: str) -> Paper:
+    """A paper that is part of the package, for example `dppg`."""
+    return Paper(papers()[name])
+
+
 def finished_runs(root: Path, item: Item) -> dict[Setting, list[Run]]:
     """Finished runs of each setting of an item, from run folders below `root` or a store in it."""
     get = by_key(root)
@@ -226,10 +241,11 @@ def trivial_scores(item: Item) -> dict[str, str]:
     """Environment -> returns of policies that do not learn, in 100 episodes, as text."""
     found = {}
     for env in item.environments():
-        scores = [
-            (name, f"{mean:.1f} ± {half:.1f}")
-            for name, (mean, half) in trivial_returns(env, _EPISODES)
-        ]
+        config = replace(compose([f"env={env}"]).env, obs_scaling="none")
+        scores = []
+        for name, episodes in trivial_episodes(config, env_spec(config), Streams(0), _EPISODES, 1):
+            mean, half = (math.nan, math.nan) if episodes is None else mean_ci(episodes.returns)
+            scores.append(f"{mean:.1f} ± {half:.1f} ({name})")
         if scores:
-            found[env] = "; ".join(f"{score} ({name})" for name, score in scores)
+            found[env] = "; ".join(scores)
     return found

@@ -12,12 +12,12 @@ from privrl_bench.papers import (
     convergence,
     datasize,
     relations,
+    run_figures,
     states,
-    swept_figures,
 )
 from privrl_bench.papers.paper_item import Panels
 from privrl_bench.papers.paper_table import guarantees
-from privrl_bench.reporting import page, run_figures
+from privrl_bench.reporting import page
 from privrl_bench.reporting.runs import Runs
 from privrl_bench.reporting.style import MOST_LINES
 from privrl_bench.reporting.table_writer import aligned, write_table
@@ -50,7 +50,7 @@ KINDS = {
     "curves": Kind(run_figures.draw_curves),
     "regret": Kind(run_figures.draw_regret),
     "epsilon": Kind(run_figures.draw_epsilon, within=False),
-    "swept": Kind(swept_figures.draw_swept, swept_figures.swept_table, within=False),
+    "swept": Kind(run_figures.draw_swept, run_figures.swept_table, within=False),
     "spent": Kind(run_figures.draw_spent),
     "rounds": Kind(analytic_figures.draw_rounds, analytic_figures.rounds_table, within=False),
     "accounting": Kind(analytic_figures.draw_accounting, within=False),

@@ -18,7 +18,7 @@ from privrl_bench.composition.compose import replaced
 from privrl_bench.config.overrides import explicit_keys, later_wins
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.packs.offline.collect import collect, parse
-from privrl_bench.papers.items import Paper, Setting, finished_runs, trivial_scores
+from privrl_bench.papers.items import Paper, Setting, finished_runs, papers, trivial_scores
 from privrl_bench.papers.paper_item import write_item
 from privrl_bench.reporting.run_loader import load_run
 from privrl_bench.run import sweep_jobs as jobs
@@ -46,12 +46,6 @@ _COLLECT = Path("outputs/collect")
 def main(arguments: Sequence[str] | None = None, prog: str = "privrl reproduce") -> int:
     """Run the command and return its exit code."""
     return guarded(lambda: _reproduce(given(arguments), prog))
-
-
-def papers() -> dict[str, Path]:
-    """Return the YAML file of each paper."""
-    folder = Path(__file__).parent
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
 def _reproduce(words: Sequence[str], prog: str) -> int:

@@ -1,16 +1,15 @@
 """Predictions of return from measured runs: interpolation, the split of users, and what is not predicted."""
 
 import csv
-import importlib
 import json
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_scripts import load
 
 from privrl_bench.papers.frontier_figure import draw_frontier, predicted
+from privrl_bench.papers.pages import frontier
 from privrl_bench.reporting.frontier import (
     _SAME,
     Point,
@@ -142,8 +141,6 @@ def test_the_figure_is_drawn(tmp_path):
 
 
 def test_the_rule_for_splitting_users_loses_little_on_the_stored_frontiers():
-    load("write_results")  # its folder is then on the path
-    frontier = importlib.import_module("results_blocks.frontier")
     for env in ("cartpole", "acrobot"):
         lost = frontier.regrets(env)
         assert len(lost) > 50

@@ -11,8 +11,8 @@ import pytest
 from fake_runs import write_run, write_sweep
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_scripts import load
 
+from privrl_bench.papers.pages import collect_results
 from privrl_bench.papers.paper_figure import PaperFigure
 from privrl_bench.papers.paper_item import Line, Panel
 from privrl_bench.reporting.results_store import read_results, write_results
@@ -199,7 +199,7 @@ def test_a_digest_tells_settings_apart_and_ignores_hardware(tmp_path) -> None:
 
 @pytest.mark.parametrize("item", ["dppg/table1", "dppg/fig2", "dppg/formal", "primorl/table1"])
 def test_committed_tables_are_made_from_the_store(tmp_path, item) -> None:
-    load("collect_results").report(PAPER / item, tmp_path)
+    collect_results.report(PAPER / item, tmp_path)
     assert (tmp_path / "table.md").read_text() == (PAPER / item / "table.md").read_text()
 
 

@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from types import SimpleNamespace
 
-import pytest
-
-from privrl_bench.papers.items import Paper
-from privrl_bench.papers.kept_figures import draw_from_table
-from privrl_bench.papers.paper_figure import PaperFigure
-from privrl_bench.papers.paper_item import Line, Panel
 from privrl_bench.reporting.style import (
     CUT,
-    MOST_LINES,
     WIDTH,
     LineMark,
     curve,
@@ -27,9 +18,6 @@ from privrl_bench.reporting.style import (
     returns_of,
     shade,
 )
-
-ROOT = Path(__file__).parents[2]
-PAPERS = sorted((ROOT / "privrl_bench" / "papers").glob("*.yaml"))
 
 
 def test_a_method_has_the_same_colour_and_marker_beside_any_others() -> None:
@@ -96,26 +84,6 @@ def test_intervals_end_at_the_largest_return_and_the_legend_says_so(tmp_path) ->
         assert (CUT in labels) == (env == "cartpole")
 
 
-@pytest.mark.parametrize("path", PAPERS, ids=lambda p: p.stem)
-@pytest.mark.parametrize("scale", ["smoke", "short", "paper"])
-def test_shipped_items_have_at_most_six_lines_a_panel(path, scale) -> None:
-    paper = Paper(path)
-    for name in paper.items():
-        item = paper.item(name, scale)
-        if isinstance(item, PaperFigure):
-            assert not item.not_drawn(), name
-            assert all(len(panel.lines) <= MOST_LINES for panel in item.panels)
-
-
-def test_a_figure_that_cannot_be_read_is_not_drawn(tmp_path, capsys) -> None:
-    lines = [Line(f"line {k}", True, [k]) for k in range(MOST_LINES + 1)]
-    picture = PaperFigure("A figure", "curves", [Panel("task", lines)])
-    (reason, *_) = picture.write(tmp_path, {}, {})
-    assert "7 lines, at most 6 can be read" in reason.text
-    assert reason.text in capsys.readouterr().out
-    assert not list(tmp_path.glob("figure.*"))
-
-
 def test_one_legend_plain_ticks_and_both_files(tmp_path) -> None:
     with figure(tmp_path / "a.png", 3, vector=True) as places:
         for axes in places[:2]:
@@ -138,11 +106,3 @@ def test_one_legend_plain_ticks_and_both_files(tmp_path) -> None:
     assert made.get_figwidth() == WIDTH
     assert (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"
     assert (tmp_path / "a.svg").read_text().startswith("<?xml")
-
-
-def test_figures_of_kept_tables(tmp_path) -> None:
-    for paper, name in (("gpope", "fig1"), ("dppg", "fig1")):
-        item = Paper(ROOT / "privrl_bench" / "papers" / f"{paper}.yaml").item(name, "paper")
-        assert draw_from_table(item, ROOT / "outputs" / "paper" / paper / name, tmp_path)
-        assert (tmp_path / "figure.svg").stat().st_size > 10_000
-    assert not draw_from_table(SimpleNamespace(kind="held"), tmp_path, tmp_path)

@@ -12,9 +12,9 @@ from privrl_bench.papers.pages import (  # noqa: F401  (they register their bloc
     noised_sums,
     primorl,
     readme,
-    scaling,
     searches,
     small_epsilon,
+    speed,
     state,
 )
 from privrl_bench.papers.pages.store import BLOCKS as BLOCKS

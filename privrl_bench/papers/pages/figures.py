@@ -1,12 +1,11 @@
 """Every committed figure: how it is drawn from committed files, and whether it is what they give.
 
-outputs/paper/figures.csv has, for each figure, the digest of its file and that of everything it was drawn from:
-the tables, and the code without comments and docstrings. A figure is stale if one of them has changed.
+outputs/paper/figures.csv has, for each figure, the digest of its file and that of the tables it was drawn from.
+A figure is stale if one of them has changed. Whoever changes the code that draws them draws anew (`--redraw`).
 """
 
 from __future__ import annotations
 
-import ast
 import csv
 import hashlib
 import json
@@ -14,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,8 +27,6 @@ RECORD = STORE / "figures.csv"
 _COLUMNS = ("figure", "file", "made_from")
 _KINDS = (".svg", ".png")
 _PAPERS = ROOT / "privrl_bench" / "papers"
-# Modules whose source is a part of what a figure is made from, if the drawing imports them.
-_PACKAGES = ("privrl_bench.reporting", "privrl_bench.functional.statistics", "privrl_bench.papers")
 
 
 @dataclass(frozen=True)
@@ -39,13 +36,11 @@ class Figure:
     Attributes:
         place: The file, relative to the repository; without a suffix if the smaller of SVG and PNG is kept.
         tables: Committed files that it is drawn from.
-        code: The module that draws it.
         draw: Draws it into a folder, and returns the file.
     """
 
     place: str
     tables: tuple[Path, ...]
-    code: Path
     draw: Callable[[Path], Path]
 
     @property
@@ -55,9 +50,8 @@ class Figure:
         return [path] if path.suffix else sorted(path.parent.glob(f"{path.name}.*"))
 
     def made_from(self) -> str:
-        """Digest of the tables and of the code."""
-        tables = [digest(path.read_bytes()) for path in self.tables]
-        return digest("\n".join([*tables, *map(source, modules(self.code))]).encode())
+        """Digest of the tables."""
+        return digest("\n".join(digest(path.read_bytes()) for path in self.tables).encode())
 
 
 # --- the figures
@@ -70,27 +64,23 @@ def figures() -> Iterator[Figure]:
         name = folder.relative_to(STORE).as_posix()
         if name == "dppg/small_epsilon":
             tables = _data(folder, STORE / "dppg/gap")
-            code = _PAPERS / "pages" / "small_epsilon_figure.py"
-            yield Figure(f"outputs/paper/{name}/figure.svg", tables, code, _small_epsilon)
+            yield Figure(f"outputs/paper/{name}/figure.svg", tables, _small_epsilon)
         else:
             tables = _data(folder, *_kept(folder))
             tables += tuple(_PAPERS.glob(f"{folder.parent.name}.yaml"))
-            code = _PAPERS / "pages" / "collect_results.py"
-            yield Figure(f"outputs/paper/{name}/figure", tables, code, _item(folder))
+            yield Figure(f"outputs/paper/{name}/figure", tables, _item(folder))
     points = _data(*(STORE / "dppg" / one for one in ("frontier", "small_epsilon", "gap")))
     conf = tuple(sorted((ROOT / "conf").rglob("*.yaml")))
-    code = ROOT / "privrl_bench" / "reporting" / "frontier_figure.py"
     for env in TASKS:
         if (path := STORE / "dppg" / "frontier" / f"{env}.svg").exists():
-            yield Figure(_name(path), (*points, *conf), code, _frontier(env))
-    code = ROOT / "privrl_bench" / "reporting" / "learning_curve.py"
+            yield Figure(_name(path), (*points, *conf), _frontier(env))
     tables = _data(STORE / "dppg/small_epsilon")
-    yield Figure("docs/pictures/hopper_curve.svg", tables, code, _learning_curve)
-    tables, code = (STORE / "speed" / "speed.json",), ROOT / "scripts" / "bench_speed.py"
-    yield Figure("outputs/paper/speed/speed.svg", tables, code, _speed)
+    yield Figure("docs/pictures/hopper_curve.svg", tables, _learning_curve)
+    tables = (STORE / "speed" / "speed.json",)
+    yield Figure("outputs/paper/speed/speed.svg", tables, _speed)
     insulin = ROOT / "examples" / "insulin"
-    tables, code = (insulin / "results" / "insulin.csv",), insulin / "compare.py"
-    yield Figure("examples/insulin/results/insulin.svg", tables, code, _insulin)
+    tables = (insulin / "results" / "insulin.csv",)
+    yield Figure("examples/insulin/results/insulin.svg", tables, _insulin)
 
 
 def _data(*folders: Path) -> tuple[Path, ...]:
@@ -152,10 +142,9 @@ def _learning_curve(out: Path) -> Path:
 
 
 def _speed(out: Path) -> Path:
-    import bench_speed
+    from privrl_bench.papers.pages.speed import picture
 
-    bench_speed.picture(json.loads((STORE / "speed" / "speed.json").read_text()), out)
-    return out / "speed.svg"
+    return picture(json.loads((STORE / "speed" / "speed.json").read_text()), out)
 
 
 def _insulin(out: Path) -> Path:
@@ -172,47 +161,6 @@ def _insulin(out: Path) -> Path:
 def digest(content: bytes) -> str:
     """16 digits of SHA-256."""
     return hashlib.sha256(content).hexdigest()[:16]
-
-
-@cache
-def source(path: Path) -> str:
-    """The code of a module without docstrings, comments and empty lines."""
-    text = path.read_text(encoding="utf-8")
-    lines: list[str] = text.splitlines()
-    for node in ast.walk(ast.parse(text)):
-        documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-        if isinstance(node, documented) and ast.get_docstring(node) is not None:
-            first = node.body[0]
-            for at in range(first.lineno - 1, first.end_lineno or first.lineno):
-                lines[at] = ""
-    kept = (line.rstrip() for line in lines)
-    return "\n".join(line for line in kept if line and not line.lstrip().startswith("#"))
-
-
-@cache
-def modules(root: Path) -> tuple[Path, ...]:
-    """A module, and those of `_PACKAGES` that it imports, directly or not."""
-    found, left = {root}, [root]
-    while left:
-        for path in _imported(left.pop()):
-            if path not in found:
-                found.add(path)
-                left.append(path)
-    return tuple(sorted(found))
-
-
-def _imported(path: Path) -> Iterator[Path]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        names: Iterable[str] = ()
-        if isinstance(node, ast.Import):
-            names = [one.name for one in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module, *(f"{node.module}.{one.name}" for one in node.names)]
-        for name in names:
-            if name.startswith(_PACKAGES):
-                file = ROOT / f"{name.replace('.', '/')}.py"
-                if file.exists():
-                    yield file
 
 
 # --- drawing and checking
@@ -248,7 +196,7 @@ def without_command() -> list[str]:
 def problems() -> list[str]:
     """A line for each figure that is stale or has no command."""
     return [
-        *(f"{one.place}: not drawn from today's tables and code" for one in stale(recorded())),
+        *(f"{one.place}: not drawn from today's tables" for one in stale(recorded())),
         *(
             f"{name}: no command draws it (privrl_bench/papers/pages/figures.py)"
             for name in without_command()
@@ -256,9 +204,9 @@ def problems() -> list[str]:
     ]
 
 
-def draw() -> None:
-    """Draw the stale figures, and record what they were drawn from."""
-    known = recorded()
+def draw(everything: bool = False) -> None:
+    """Draw the stale figures, or all, and record what they were drawn from."""
+    known = {} if everything else recorded()
     for one in stale(known):
         with tempfile.TemporaryDirectory() as folder:
             made = one.draw(Path(folder))
@@ -268,7 +216,7 @@ def draw() -> None:
             shutil.copyfile(made, target)
         print(f"drew {_name(target)}", flush=True)
         known[one.place] = _state(one)
-        _write({each.place: known[each.place] for each in figures() if each.place in known})
+    _write({each.place: known[each.place] for each in figures() if each.place in known})
 
 
 def _write(known: dict[str, tuple[str, str]]) -> None:

@@ -167,41 +167,9 @@ def audit_others() -> str:
     )
 
 
-def speed() -> str:
-    """Steps per second of training, and the ratio to a plain Gymnasium loop."""
-    speeds = json.loads((STORE / "speed" / "speed.json").read_text())["speeds"]
-    found = {env: speeds[env]["dppg"] for env in ("cartpole", "hopper", "halfcheetah")}
-    rate = {env: f"{one['steps_per_second']:,.0f}" for env, one in found.items()}
-    ratio = {env: f"{one['ratio']:.2f}" for env, one in found.items()}
-    return (
-        f"CartPole {rate['cartpole']} steps/s; Hopper {rate['hopper']}, {ratio['hopper']} times the "
-        "rate of stepping the same environments in a plain Gymnasium loop without learning; "
-        f"HalfCheetah {rate['halfcheetah']}, {ratio['halfcheetah']} times."
-    )
-
-
-def speeds() -> str:
-    """Steps per second of environments alone and in training, with their ratios."""
-    data = json.loads((STORE / "speed" / "speed.json").read_text())["speeds"]
-    names = {"cartpole": "CartPole", "hopper": "Hopper", "halfcheetah": "HalfCheetah"}
-    lines = []
-    for env, name in names.items():
-        cells = [f"{data[env]['gymnasium']['steps_per_second']:,.0f}"]
-        for key in ("slots", "dppg"):
-            one = data[env][key]
-            low, high = one["ratio_range"]
-            ratio = f"({one['ratio']:.2f}, {low:.2f} to {high:.2f})"
-            cells.append(f"{one['steps_per_second']:,.0f} {ratio}")
-        lines.append([name, *cells])
-    head = ["", "Gymnasium loop, steps/s", "our slots alone", "DPPG, training"]
-    return compact(head, lines)
-
-
 BLOCKS |= {
     "dp-rl/dqn-people": people,
     "dp-rl/averaging": averaging,
     "audit/canary": audit,
     "audit/others": audit_others,
-    "speed/summary": speed,
-    "speed/environments": speeds,
 }

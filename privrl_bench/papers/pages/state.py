@@ -13,10 +13,11 @@ from typing import Any
 
 import yaml
 
-from privrl_bench.papers.items import Paper, finished_runs
+from privrl_bench.papers.items import finished_runs
+from privrl_bench.papers.items import paper as described
 from privrl_bench.papers.pages.kept_tables import committed
 from privrl_bench.papers.pages.own_interval import by_our_interval, interval_of
-from privrl_bench.papers.pages.store import BLOCKS, ROOT, STORE, TASKS, without_repeats
+from privrl_bench.papers.pages.store import BLOCKS, STORE, TASKS, without_repeats
 from privrl_bench.papers.paper_table import NOT_COMPARABLE, PaperTable, comparison
 from privrl_bench.reporting.results_store import RUNS_FILE
 from privrl_bench.reporting.table_writer import ABSENT, compact, parsed
@@ -60,12 +61,6 @@ def entries(paper: str) -> Entries:
     text = Path(__file__).with_name("state_data.yaml").read_text(encoding="utf-8")
     found: dict[str, Entries] = yaml.safe_load(text)
     return found[paper]
-
-
-@cache
-def described(paper: str) -> Paper:
-    """The description of a paper."""
-    return Paper(ROOT / "scripts" / "papers" / f"{paper}.yaml")
 
 
 # --- numbers

@@ -10,7 +10,7 @@ import numpy as np
 
 from privrl_bench.functional.statistics import mean_ci
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.papers.items import Paper
+from privrl_bench.papers import items as papers
 from privrl_bench.papers.paper_table import PaperTable
 from privrl_bench.reporting.results_store import read_results
 from privrl_bench.reporting.runs import Run, number
@@ -65,7 +65,7 @@ def chosen(item: str, start: str) -> list[Run]:
 @cache
 def paper_table(paper: str, scale: str = "paper", item: str = "table1") -> PaperTable:
     """A table of a paper at a scale."""
-    table = Paper(ROOT / "scripts" / "papers" / f"{paper}.yaml").item(item, scale)
+    table = papers.paper(paper).item(item, scale)
     assert isinstance(table, PaperTable)
     return table
 

@@ -1,10 +1,10 @@
 """Fill the results in README.md and docs/ from the results store in outputs/paper, and draw its figures.
 
-    python -m privrl_bench.papers.pages.write_results [--check | --mark]
+    python -m privrl_bench.papers.pages.write_results [--check | --mark | --redraw]
 
 A block is `<!-- results:NAME -->`, text, `<!-- /results -->`. Its text is replaced by that of the function
-`BLOCKS[NAME]` in privrl_bench/papers/pages. Figures are drawn if their tables or the code that draws them have
-changed (privrl_bench/papers/pages/figures.py). --check writes nothing and exits with 1 if a page or a figure
+`BLOCKS[NAME]` in privrl_bench/papers/pages. Figures are drawn if their tables have changed (figures.py),
+with --redraw all of them. --check writes nothing and exits with 1 if a page or a figure
 differs. A block without a function, or a function without a block: exit 2.
 --mark writes the column `made_at` of every runs.csv: the commit of rows whose overrides do not give their
 settings today, `unknown` if a row has none.
@@ -80,6 +80,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if a page differs")
     parser.add_argument("--mark", action="store_true", help="mark rows with other settings today")
+    parser.add_argument("--redraw", action="store_true", help="draw all figures")
     options = parser.parse_args()
     if options.mark:
         for file in sorted((ROOT / "outputs" / "paper").rglob(RUNS_FILE)):
@@ -100,7 +101,7 @@ def main() -> int:
         if not options.check:
             page.write_text(new)
     if not options.check:
-        figures.draw()
+        figures.draw(options.redraw)
     for line in figures.problems():
         code = 1
         print(f"error: {line}", file=sys.stderr)

@@ -8,7 +8,8 @@ import pytest
 import yaml
 from test_scripts import load
 
-claims = load("write_claims")
+from privrl_bench.papers.pages import write_claims as claims
+
 DATA = yaml.safe_load(claims.DATA.read_text())
 
 

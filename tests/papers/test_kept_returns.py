@@ -7,16 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from test_convergence import a_run
-from test_scripts import load
 
 from privrl_bench.papers import kept_returns as kept
 from privrl_bench.papers.convergence import by_setting, keep, kept_runs, table
 from privrl_bench.papers.convergence import kept as kept_of
+from privrl_bench.papers.pages.own_interval import by_our_interval, interval_of
 from privrl_bench.papers.paper_item import Line
-
-load("write_results")  # puts scripts/ on the path
-
-from privrl_bench.papers.pages.own_interval import by_our_interval, interval_of  # noqa: E402
 
 ENDS = np.array([10, 20, 30, 40])
 

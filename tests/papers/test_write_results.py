@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from test_scripts import load
 
-script = load("write_results")
+from privrl_bench.papers.pages import write_results as script
 
 
 def test_every_block_has_a_function_and_every_function_a_block() -> None:

@@ -6,8 +6,8 @@ import csv
 from pathlib import Path
 
 import pytest
-from test_scripts import load
 
+from privrl_bench.papers.pages import write_results
 from privrl_bench.papers.recomposed import difference
 from privrl_bench.reporting.results_store import MADE_AT, RUNS_FILE
 
@@ -53,7 +53,7 @@ def test_a_corrupted_row_is_found(change: dict[str, str], what: str) -> None:
 
 
 def test_pages_say_which_rows_are_not_current() -> None:
-    pages = [page.read_text() for page in load("write_results").pages()]
+    pages = [page.read_text() for page in write_results.pages()]
     marked = [file.parent for file in FILES if any(row.get(MADE_AT) for row in rows(file))]
     assert marked
     for item in marked:
@@ -62,9 +62,8 @@ def test_pages_say_which_rows_are_not_current() -> None:
 
 
 def test_rows_are_marked_by_a_command(tmp_path, monkeypatch) -> None:
-    script = load("write_results")
     lines = (PAPER / "dppg" / "formal" / RUNS_FILE).read_text().splitlines(keepends=True)
     old = "".join(lines[:2]).replace(",made_at\n", "\n").replace(",01c768b3\n", "\n")
     (tmp_path / RUNS_FILE).write_text(old)
-    assert script.mark(tmp_path) == 1
+    assert write_results.mark(tmp_path) == 1
     assert (tmp_path / RUNS_FILE).read_text() == "".join(lines[:2])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from privrl_bench.papers.items import Paper
+from privrl_bench.papers.items import paper
 from privrl_bench.papers.paper_figure import PaperFigure
 from privrl_bench.papers.relations import (
     QUANTITIES,
@@ -86,7 +86,7 @@ def test_ten_pairs_with_the_signs_of_the_theorem(tmp_path) -> None:
 
 
 def test_the_committed_table_has_all_pairs_and_every_one_agrees() -> None:
-    item = Paper(ROOT / "privrl_bench" / "papers" / "gpope.yaml").item("table1", "paper")
+    item = paper("gpope").item("table1", "paper")
     assert isinstance(item, PaperFigure)
     assert not item.settings()
     lines = parsed((STORE / "table.md").read_text())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from privrl_bench.papers.analytic_figures import draw_rounds, rounds_table
-from privrl_bench.papers.items import Paper
+from privrl_bench.papers.items import paper
 from privrl_bench.papers.paper_figure import PaperFigure
 from privrl_bench.reporting.style import MOST_LINES
 from privrl_bench.reporting.table_writer import ABSENT, parsed
@@ -72,7 +72,7 @@ def test_a_tenth_of_q_gains_more_than_ten_times_the_rounds() -> None:
 
 
 def test_the_item_draws_every_q_in_at_most_six_lines() -> None:
-    item = Paper(ROOT / "privrl_bench" / "papers" / "primorl.yaml").item("fig6", "paper")
+    item = paper("primorl").item("fig6", "paper")
     assert isinstance(item, PaperFigure)
     assert sorted(item.facts["q"], reverse=True) == list(RATES)
     assert 2 * len(item.facts["q"]) <= MOST_LINES

@@ -1,6 +1,5 @@
 """Reproductions: the shipped items are sound, missing runs are made, finished ones are not made again."""
 
-import importlib.util
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,8 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
 from privrl_bench.packs.offline.recorded import RecordedUsers
 from privrl_bench.papers import reproduce
-from privrl_bench.papers.items import Paper, Setting
+from privrl_bench.papers.items import Paper, Setting, papers
+from privrl_bench.papers.items import paper as paper_of
 from privrl_bench.papers.paper_table import Cell, PaperTable, judged, verdict
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
@@ -21,19 +21,11 @@ from privrl_bench.run import sweep_jobs as jobs
 from privrl_bench.run.sweep_jobs import Outcome
 from privrl_bench.users import kind_of
 
-SCRIPTS = Path(__file__).parents[1] / "scripts"
-PAPERS = sorted((SCRIPTS / "papers").glob("*.yaml"))
+PAPERS = list(papers().values())
 
 
 # Words with a number in them, of which a figure has many: one of each is composed.
 NUMBERS = ("privacy.z=", "privacy.epsilon=", "privacy.population=", "algo.lr=", "algo.dual_lr=")
-
-
-def script():
-    spec = importlib.util.spec_from_file_location("reproduce_script", SCRIPTS / "reproduce.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("path", PAPERS, ids=lambda p: p.stem)
@@ -218,7 +210,7 @@ def test_points_and_words_of_a_scale(tmp_path) -> None:
 
 def test_users_count_in_the_size_of_an_evaluation() -> None:
     """One round on 10,000 users takes minutes."""
-    paper = Paper(SCRIPTS / "papers" / "gpope.yaml")
+    paper = paper_of("gpope")
     lines = paper.item("fig1", "smoke", 1).panels[0].lines
     (setting,) = next(line.settings for line in lines if line.label.startswith("LSTD"))
     words = [w for w in setting.overrides(0) if not w.startswith("privacy.population=")]
@@ -251,7 +243,7 @@ def test_nothing_to_report_or_nowhere_to_write(
 
 
 def test_words_that_do_not_exist_are_answered(capsys) -> None:
-    main = script().main
+    main = reproduce.main
     assert main(["dppg-tabel1"]) == 2
     assert "did you mean dppg-table1?" in capsys.readouterr().err
     assert main(["nobody-table1"]) == 2
@@ -289,7 +281,7 @@ def test_a_line_without_noise_is_not_called_formal(tmp_path) -> None:
 
 
 def test_facts_of_a_scale_replace_those_of_the_item() -> None:
-    paper = Paper(SCRIPTS / "papers" / "gpope.yaml")
+    paper = paper_of("gpope")
     smoke, whole = (paper.item("table1", scale).facts for scale in ("smoke", "paper"))
     assert smoke["caption"] == whole["caption"]
     assert (smoke["n"], whole["n"]) == ([300], [300, 3000])

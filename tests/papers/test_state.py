@@ -5,11 +5,9 @@ from __future__ import annotations
 import copy
 
 import pytest
-from test_scripts import load
 
-load("write_results")  # puts scripts/ on the path
-
-from privrl_bench.papers.pages import state  # noqa: E402
+from privrl_bench.papers.items import papers
+from privrl_bench.papers.pages import state
 
 
 def rows(paper: str) -> dict:
@@ -22,9 +20,7 @@ def test_rows_agree_with_the_papers_and_the_results(paper) -> None:
 
 
 def test_every_paper_has_rows() -> None:
-    assert set(state.PAPERS) == {
-        path.stem for path in (state.ROOT / "privrl_bench" / "papers").glob("*.yaml")
-    }
+    assert set(state.PAPERS) == set(papers())
 
 
 def test_a_reason_for_an_unknown_cell_and_a_missing_reason_are_found() -> None:
