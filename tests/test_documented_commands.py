@@ -34,6 +34,7 @@ NOT_RUN = {
     "privrl audit leaks algo=dppg env=cartpole": "tests/audit/test_leaks.py",
     "privrl audit leaks algo=mine": "tests/test_plugins.py, with another name",
     "privrl audit epsilon algo=dppg env=cartpole": "minutes; tests/audit/test_canary.py, on fewer runs",
+    "privrl tune --audit": "minutes; tests/packs/tuning runs both on fewer runs",
     "privrl collect +collect=": "minutes; tests/packs/offline/test_collect.py, on shorter runs",
     "privrl collect policy=medium": "tests/packs/offline/test_trained_policy_episodes.py, on another run",
     "privrl collect policy=expert": "the same",
@@ -147,8 +148,8 @@ def test_a_command_runs(command, plugin, small_run, tmp_path, monkeypatch, capsy
     monkeypatch.chdir(tmp_path)
     words = shlex.split(command)[1:]
     words = [str(small_run) if re.match(r"RUN$|outputs/dppg/", word) else word for word in words]
-    if words[0] == "tune":  # minutes; tests/tuning/test_tune.py runs shorter ones
-        words[0] = "plan"
+    if words[0] == "tune":  # minutes; tests/packs/tuning/test_tune.py runs shorter ones
+        words = ["tune", "--plan", *(word for word in words[1:] if word != "--plan")]
     if words[0] == "play":
         words += ["--steps", "5"]
     assert privrl.main(words) == 0

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from privrl_bench.api.training import Words, words_of
 from privrl_bench.audit import lower_bound
-from privrl_bench.audit.finding import Finding
-from privrl_bench.audit.leak_report import LeakReport, SearchLeaks
+from privrl_bench.audit.finding import Finding, Say
+from privrl_bench.audit.leak_report import LeakReport
 from privrl_bench.audit.leaks import audit_leaks as run_leak_test
 from privrl_bench.audit.options import Options as AuditOptions
 from privrl_bench.audit.options import check_options
@@ -20,25 +20,15 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.kernels.machine import check_hardware, one_thread
 from privrl_bench.metrics import shown_measured
-from privrl_bench.packs.tuning import search_audit
-from privrl_bench.packs.tuning.search_leaks import find_search_leaks
-from privrl_bench.packs.tuning.search_plan import plan_search
-from privrl_bench.packs.tuning.settings import is_search, read_search
-from privrl_bench.privacy.accounting.best_of_runs import RunCount
 from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.run.plan import make_plan
-from privrl_bench.run.plugin_review import FOLDER, audits, effect, write
+from privrl_bench.run.plugin_review import EPSILON, FOLDER, LEAKS, audits, effect, write
 from privrl_bench.run.writable import check_folder
 
-__all__ = [
-    "AuditOptions",
-    "EpsilonAudit",
-    "LeakAudit",
-    "Listener",
-    "audit_epsilon",
-    "audit_leaks",
-]
+__all__ = ["AuditOptions", "EpsilonAudit", "LeakAudit", "audit_epsilon", "audit_leaks", "measure"]
 VERDICT = "nothing contradicts the claim"
+# Attack, configuration of its runs, options, what receives lines of progress -> findings.
+Attack = Callable[[str, RunConfig, AuditOptions, Say], list[Finding]]
 
 
 @dataclass(frozen=True)
@@ -85,21 +75,6 @@ class EpsilonAudit:
         return not self.contradictions
 
 
-@dataclass(frozen=True)
-class Listener:
-    """Called while the attacks run; each does nothing unless given.
-
-    Attributes:
-        begun: with the configuration and its guarantee.
-        said: with lines of progress.
-        found: with each finding.
-    """
-
-    begun: Callable[[RunConfig, Guarantee], None] = field(default=lambda config, guarantee: None)
-    said: Callable[[str], None] = field(default=lambda line: None)
-    found: Callable[[Finding], None] = field(default=lambda finding: None)
-
-
 def audit_leaks(
     words: Words = (),
     /,
@@ -127,35 +102,20 @@ def audit_leaks(
         if value is not None and value < 0:
             raise ConfigError(key, f"must be an integer >= 0, got {value}")
     with own_folder(config_dir):
-        return _audit_leaks(given, round_index, user)
-
-
-def _audit_leaks(given: list[str], round_index: int | None, user: int) -> LeakAudit:
-    config, search = _tested(given)
-    one_thread()
-    keys = explicit_keys(given)
-    if "leaks" in audits(config):
-        check_folder("", FOLDER)
-    try:
-        report, cuts = run_leak_test(config, keys, round_index, user, search)
-    except EnvironmentFailure as error:
-        raise ConfigError("env", str(error)) from error
-    review = []
-    if report.ok:
-        review = _review(config, "leaks", report.status, report.verdict(), report.lines())
-    return LeakAudit(report, cuts, review)
-
-
-def _tested(
-    given: list[str],
-) -> tuple[RunConfig, Callable[[frozenset[str], int], SearchLeaks] | None]:
-    """The configuration that the leak test trains, and the test of the search that it is a run of."""
-    if is_search(given):
-        plan = plan_search(read_search(given))
-        return plan.runs[0].given[0], lambda keys, user: find_search_leaks(plan, keys, user)
-    config = compose(given)
-    check_hardware(config)
-    return make_plan([config]).given[0], None
+        config = compose(given)
+        check_hardware(config)
+        config = make_plan([config]).given[0]
+        one_thread()
+        if LEAKS in audits(config):
+            check_folder("", FOLDER)
+        try:
+            report, cuts = run_leak_test(config, explicit_keys(given), round_index, user)
+        except EnvironmentFailure as error:
+            raise ConfigError("env", str(error)) from error
+        review = []
+        if report.ok:
+            review = _review(config, LEAKS, report.status, report.verdict(), report.lines())
+        return LeakAudit(report, cuts, review)
 
 
 def audit_epsilon(
@@ -165,7 +125,7 @@ def audit_epsilon(
     folder: str | Path | None = None,
     config_dir: str | None = None,
     options: AuditOptions | None = None,
-    listener: Listener | None = None,
+    say: Say | None = None,
     **groups: Any,
 ) -> EpsilonAudit:
     """Measure lower bounds on epsilon with attacks on the real training code, as `privrl audit epsilon` does.
@@ -176,59 +136,81 @@ def audit_epsilon(
             the options that are not at their defaults.
         config_dir: a folder with YAML files, which win over the package's of their names.
         options: the attack and its sizes: `pb.AuditOptions(attack="all", scores=2000)`.
-        listener: called while the attacks run.
+        say: receives the lines that the command prints while the attacks run.
         **groups: as for `run`.
 
     Raises:
         ConfigError: bad input, or the configuration cannot be attacked.
     """
-    chosen, told, given = options or AuditOptions(), listener or Listener(), words_of(words, groups)
+    chosen, given = options or AuditOptions(), words_of(words, groups)
     check_options(chosen)
-    config, guarantee, runs = _claim(given, config_dir)
-    target = Path(folder or lower_bound.default_folder(config, given, chosen))
-    check_folder("--folder", target)
-    if "epsilon" in audits(config):
-        check_folder("", FOLDER)
-    one_thread()
-    sized = lower_bound.attacked_runs(config, chosen, explicit_keys(given))
-    told.begun(config, guarantee)
-    findings: list[Finding] = []
-    for attack, (small, changes) in sized.items():
-        if changes:
-            told.said(f"{attack}: sizes reduced for the audit: {', '.join(changes)}")
-        if runs is None:
-            found = lower_bound.run_attack(attack, small, chosen, told.said)
-        else:
-            sizes = (chosen.scores, chosen.per_round, chosen.confidence)
-            found = [search_audit.attack(small, runs, guarantee.epsilon, *sizes, told.said)]
-        for finding in found:
-            told.found(finding)
-            findings.append(finding)
-    wrong = lower_bound.verdicts(findings, guarantee)
-    changed = {attack: changes for attack, (_, changes) in sized.items()}
-    lower_bound.write(target, config, given, guarantee, findings, changed, chosen.confidence, wrong)
-    review = []
-    if not wrong:
-        weak = lower_bound.weakness(chosen)
-        review = _review(config, "epsilon", guarantee.status, VERDICT, _bounds(findings), weak)
-    return EpsilonAudit(guarantee, findings, wrong, target, review)
-
-
-def _claim(
-    given: list[str], config_dir: str | None
-) -> tuple[RunConfig, Guarantee, RunCount | int | None]:
-    """The configuration of the attacked runs, the guarantee, and the number of runs if they are a search's."""
-    if is_search(given):
-        plan = plan_search(read_search(given), config_dir)
-        runs = None if plan.search.tune.public is not None else plan.search.runs
-        lower_bound.check_auditable(plan.runs[0].config)
-        return plan.runs[0].config, plan.guarantee, runs
     config = compose(given, config_dir)
     check_hardware(config)
     lower_bound.check_simulated(config)  # before sizes and noise
     run = make_plan([config])
-    lower_bound.check_auditable(run.given[0])
-    return run.given[0], run.gate.guarantee(0), None
+    config = run.given[0]
+    lower_bound.check_auditable(config)
+    guarantee = run.gate.guarantee(0)
+    if EPSILON in audits(config):
+        check_folder("", FOLDER)
+    audit = measure(config, guarantee, given, folder, chosen, lower_bound.run_attack, say)
+    if not audit.ok:
+        return audit
+    weak, found = lower_bound.weakness(chosen), _bounds(audit.findings)
+    review = _review(config, EPSILON, guarantee.status, VERDICT, found, weak)
+    return replace(audit, review=review)
+
+
+def measure(
+    config: RunConfig,
+    guarantee: Guarantee,
+    words: Sequence[str],
+    folder: str | Path | None,
+    options: AuditOptions,
+    attack: Attack,
+    say: Say | None,
+) -> EpsilonAudit:
+    """Attack a guarantee, and write what was found.
+
+    Args:
+        config: of the attacked runs, with numbers.
+        guarantee: that is attacked.
+        words: of the command line.
+        folder: see `audit_epsilon`.
+        options: see `audit_epsilon`.
+        attack: runs one attack.
+        say: see `audit_epsilon`.
+
+    Raises:
+        ConfigError: the folder cannot be written, or an attack does not apply.
+    """
+    told = say or (lambda line: None)
+    target = Path(folder or lower_bound.default_folder(config, words, options))
+    check_folder("--folder", target)
+    one_thread()
+    sized = lower_bound.attacked_runs(config, options, explicit_keys(words))
+    first, *rest = guarantee.describe()
+    for line in (
+        f"audit of {config.algo.name} on {config.env.label}  z={config.privacy.noise_multiplier:g}",
+        f"  claimed {first}",
+        *(f"          {line}" for line in rest),
+        f"  confidence of each bound: {options.confidence:g}",
+    ):
+        told(line)
+    findings: list[Finding] = []
+    for name, (small, changes) in sized.items():
+        if changes:
+            told(f"  {name}: sizes reduced for the audit: {', '.join(changes)}")
+        for finding in attack(name, small, options, lambda line: told(f"  {line}")):
+            for line in finding.lines():
+                told(line)
+            findings.append(finding)
+    wrong = lower_bound.verdicts(findings, guarantee)
+    changed = {name: changes for name, (_, changes) in sized.items()}
+    lower_bound.write(
+        target, config, words, guarantee, findings, changed, options.confidence, wrong
+    )
+    return EpsilonAudit(guarantee, findings, wrong, target, [])
 
 
 def _bounds(findings: Sequence[Finding]) -> list[str]:

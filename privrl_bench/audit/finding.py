@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privrl_bench.audit.bounds import Bound
+from privrl_bench.metrics import shown_epsilon, shown_measured
 
 Say = Callable[[str], None]
 _REPORT_EVERY = 10.0  # seconds
@@ -55,6 +56,20 @@ class Finding:
         if self.claim is None:
             return []
         return [b for b in self.bounds if b.form != "normal" and b.epsilon > self.claim]
+
+    def lines(self) -> list[str]:
+        """The finding for a terminal."""
+        claim = "none" if self.claim is None else f"epsilon <= {shown_epsilon(self.claim)}"
+        lines = [f"{self.attack}  ({self.seconds:.0f} s)", f"  claim   {claim} for {self.claim_of}"]
+        for bound in self.bounds:
+            share = f"  {bound.epsilon / self.claim:.3f} of the claim" if self.claim else ""
+            mu = "" if bound.mu is None else f"  (mu >= {bound.mu:.4g})"
+            condition = f"  if {bound.assumes}" if bound.assumes else ""
+            measured = shown_measured(bound.epsilon)
+            lines.append(f"  {bound.form:8}epsilon >= {measured}{share}{mu}{condition}")
+        lines.append(f"  scores  {len(self.inside)} with the user, {len(self.outside)} without")
+        lines += [f"  note    {line}" for line in self.notes]
+        return lines + [f"  PROBLEM {line}" for line in self.problems]
 
 
 class ProgressLines:

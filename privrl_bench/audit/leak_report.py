@@ -13,21 +13,6 @@ MOVED = "in rounds "  # how a reason of rounds begins that `--round` does not ch
 
 
 @dataclass(frozen=True)
-class SearchLeaks:
-    """The findings of the test of a search (`tuning/search_leaks.py`).
-
-    Attributes:
-        differences: in its runs and in what it publishes.
-        compared: pairs of tensors.
-        runs: of the search.
-    """
-
-    differences: list[Difference]
-    compared: int
-    runs: int
-
-
-@dataclass(frozen=True)
 class LeakReport:
     """The findings of the test in one configuration.
 
@@ -46,7 +31,7 @@ class LeakReport:
         reached: tensors of later rounds that differ when the paths are left as they are.
         no_test_power: reasons why the test could not have found anything; empty if it could.
         not_covered: what the test does not check.
-        searched: runs of the search that was tested; 0: a lone run.
+        also: descriptions of what was compared beside it.
     """
 
     label: str
@@ -63,7 +48,7 @@ class LeakReport:
     reached: tuple[str, ...]
     no_test_power: tuple[str, ...]
     not_covered: tuple[str, ...]
-    searched: int = 0
+    also: tuple[str, ...] = ()
 
     @property
     def undeclared(self) -> tuple[str, ...]:
@@ -132,13 +117,9 @@ class LeakReport:
 
     def _elsewhere(self) -> list[str]:
         """Descriptions of the comparisons other than that of the first rounds."""
-        found = []
+        found = list(self.also)
         if self.replicas > 1:
             found.append(f"{self.replicas} runs trained together, the user in the first")
-        if self.searched:
-            found.append(
-                f"a search of {self.searched} runs with the user in each, and what it publishes"
-            )
         sizes = [str(visit.cohort) for visit in self.visits if visit.cohort is not None]
         if sizes:
             found.append(f"cohorts of {' and '.join(sizes)} users, with and without the user")

@@ -8,14 +8,14 @@ is a path around the gate, and must be a declared caveat.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
 from privrl_bench.audit.compare import Difference, distance
 from privrl_bench.audit.counterfactual import CounterfactualRun
-from privrl_bench.audit.leak_report import MOVED, LeakReport, SearchLeaks
+from privrl_bench.audit.leak_report import MOVED, LeakReport
 from privrl_bench.audit.shrink import LATER, USERS, shrink
 from privrl_bench.audit.visits import WINDOW, Visit, visits_after
 from privrl_bench.config.schema import RunConfig
@@ -250,7 +250,6 @@ def audit_leaks(
     given: Collection[str],
     round_index: int | None = None,
     user: int = 0,
-    search: Callable[[frozenset[str], int], SearchLeaks] | None = None,
 ) -> tuple[LeakReport, list[str]]:
     """Run the leak test on a configuration with reduced sizes.
 
@@ -259,8 +258,6 @@ def audit_leaks(
         given: keys whose sizes are kept.
         round_index: the user's round, from 0; None: 1.
         user: the user in it, from 0.
-        search: tests the search that `config` is a run of, for the keys whose sizes are kept and the user;
-            None: `config` is a lone run.
 
     Returns:
         The report, and the sizes that were reduced.
@@ -279,12 +276,4 @@ def audit_leaks(
             )
     start = 1 if round_index is None else round_index
     small, cuts = shrink(config, frozenset(given), start + LATER + 1, max(USERS, user + 1), user)
-    report = find_leaks(small, start, user)
-    if search is not None:
-        more = search(frozenset(given), user)
-        found = dict(report.found)
-        for difference in more.differences:
-            found.setdefault(difference.path, difference)
-        compared = report.compared + more.compared
-        report = replace(report, found=found, compared=compared, searched=more.runs)
-    return report, cuts
+    return find_leaks(small, start, user), cuts

@@ -209,7 +209,7 @@ def verdicts(findings: Sequence[Finding], guarantee: Guarantee) -> list[str]:
 def write(
     folder: Path,
     config: RunConfig,
-    words: list[str],
+    words: Sequence[str],
     guarantee: Guarantee,
     findings: Sequence[Finding],
     changes: dict[str, list[str]],
@@ -220,7 +220,7 @@ def write(
     from privrl_bench.audit.plot import audit_figure
 
     content = {
-        "overrides": words,
+        "overrides": list(words),
         "algo": config.algo.name,
         "env": config.env.label,
         "z": config.privacy.noise_multiplier,

@@ -1,4 +1,4 @@
-"""The command `privrl audit` (also `privrl-audit`): tests the privacy of a configuration."""
+"""The command `privrl audit`: tests the privacy of a configuration."""
 
 from __future__ import annotations
 
@@ -21,16 +21,14 @@ from privrl_bench.cli.parsing import (
     given,
 )
 from privrl_bench.composition.compose import compose
-from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.metrics import shown_epsilon, shown_measured
-from privrl_bench.packs.tuning.settings import is_search
 from privrl_bench.run.crash import guarded
 from privrl_bench.run.writable import check_file, check_folder
 
 if TYPE_CHECKING:
+    from privrl_bench.api.auditing import EpsilonAudit, LeakAudit
     from privrl_bench.audit.finding import Finding
-    from privrl_bench.privacy.guarantee import Guarantee
 
 ABOUT = "Test the privacy of a configuration on the real training code."
 COMMANDS = {
@@ -52,8 +50,7 @@ rounds compute is compared, and everything that leaves the run: the files of the
 ones, printed lines, what W&B gets, what the algorithm's object keeps, when training ends. A difference bypassed
 the gate and must be a caveat of the configuration. The test compares the first rounds, the last planned ones,
 late ones around multiples of every period up to 100 and of the configured periods, and cohorts of one user and
-of the largest size. Two runs with other seeds are trained together: the second must not differ. With the
-overrides of a search (`privrl tune`) also what the search publishes is compared.
+of the largest size. Two runs with other seeds are trained together: the second must not differ.
 
 `found` names where a path begins, `reaches` what later rounds compute differently when no path is closed,
 `not covered` what the test does not see. With privacy=local the user has other observations (and noised
@@ -92,7 +89,7 @@ EPSILON_OPTIONS: dict[str, tuple[str, str]] = {
 }
 
 
-def main(arguments: Sequence[str] | None = None, prog: str = "privrl-audit") -> int:
+def main(arguments: Sequence[str] | None = None, prog: str = "privrl audit") -> int:
     """Run the command and return its exit code."""
     add_working_directory()
     words = given(arguments)
@@ -110,13 +107,10 @@ def _add_overrides(parser: argparse.ArgumentParser) -> None:
 # --- leaks
 
 
-def leaks(words: Sequence[str], prog: str = "privrl-audit leaks") -> int:
+def leaks(words: Sequence[str], prog: str = "privrl audit leaks") -> int:
     """Run the leak test and return the exit code. Raises `ConfigError`."""
     args = _leak_arguments(words, prog)
-    from privrl_bench.packs.tuning.settings import is_search
-
-    if not is_search(args.overrides):
-        compose(args.overrides, args.config_dir)  # bad words are refused before torch is imported
+    compose(args.overrides, args.config_dir)  # bad words are refused before torch is imported
     from privrl_bench.api.auditing import audit_leaks
 
     try:
@@ -126,17 +120,26 @@ def leaks(words: Sequence[str], prog: str = "privrl-audit leaks") -> int:
     except PrivacyError as error:
         print(f"verdict  the gate refused: {error}")
         return 1
+    return show_leaks(found, args.json)
+
+
+def show_leaks(found: LeakAudit, file: Path | None) -> int:
+    """Print what the leak test found, write it to a JSON file, and return the exit code.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
     first, *rest = found.report.lines()
     print(first)
     if found.cuts:
         print(f"  cut     {', '.join(found.cuts)}")
     print("\n".join(rest), flush=True)
-    if args.json is not None:
+    if file is not None:
         content = found.report.to_dict() | {"cut": found.cuts}
         try:
-            args.json.write_text(json.dumps(content, indent=2) + "\n")
+            file.write_text(json.dumps(content, indent=2) + "\n")
         except OSError as error:
-            raise ConfigError("--json", f"cannot write {args.json}: {error.strerror}") from None
+            raise ConfigError("--json", f"cannot write {file}: {error.strerror}") from None
     _print_review(found.review)
     return 0 if found.ok else 1
 
@@ -171,31 +174,40 @@ def _leak_arguments(words: Sequence[str], prog: str) -> argparse.Namespace:
 # --- epsilon
 
 
-def epsilon(words: Sequence[str], prog: str = "privrl-audit epsilon") -> int:
+def epsilon(words: Sequence[str], prog: str = "privrl audit epsilon") -> int:
     """Run attacks, print and write their bounds, and return the exit code. Raises `ConfigError`."""
     args, options = _epsilon_arguments(words, prog)
-    if not is_search(args.overrides):
-        compose(args.overrides, args.config_dir)  # bad words are refused before torch is imported
-    from privrl_bench.api.auditing import VERDICT, Listener, audit_epsilon
+    compose(args.overrides, args.config_dir)  # bad words are refused before torch is imported
+    from privrl_bench.api.auditing import audit_epsilon
 
-    audit = audit_epsilon(
-        args.overrides,
-        folder=args.folder,
-        config_dir=args.config_dir,
-        options=options,
-        listener=Listener(
-            lambda config, guarantee: _announce(config, guarantee, options.confidence), _say, _print
+    return show_bounds(
+        audit_epsilon(
+            args.overrides,
+            folder=args.folder,
+            config_dir=args.config_dir,
+            options=options,
+            say=say,
         ),
+        options.confidence,
     )
+
+
+def say(line: str) -> None:
+    """Print a line at once."""
+    print(line, flush=True)
+
+
+def show_bounds(audit: EpsilonAudit, confidence: float) -> int:
+    """Print the verdict on measured bounds, and return the exit code."""
     if len(audit.findings) > 1:
         _print_overview(audit.findings)
     for line in audit.contradictions:
         print(f"CONTRADICTION  {line}")
     if audit.ok:
-        print(VERDICT)
+        print("nothing contradicts the claim")
     else:
         print(
-            f"  (each bound is wrong with probability {1 - options.confidence:.2g} at most; rerun with "
+            f"  (each bound is wrong with probability {1 - confidence:.2g} at most; rerun with "
             "another seed or --confidence 0.999 to distinguish chance from a defect)"
         )
     print(f"results: {audit.folder} (audit.json, audit.png)", flush=True)
@@ -237,41 +249,6 @@ def _epsilon_arguments(words: Sequence[str], prog: str) -> tuple[argparse.Namesp
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def _say(text: str) -> None:
-    print(f"  {text}", flush=True)
-
-
-def _announce(config: RunConfig, guarantee: Guarantee, confidence: float) -> None:
-    print(
-        f"audit of {config.algo.name} on {config.env.label}  z={config.privacy.noise_multiplier:g}"
-    )
-    first, *rest = guarantee.describe()
-    print(f"  claimed {first}")
-    for line in rest:
-        print(f"          {line}")
-    print(f"  confidence of each bound: {confidence:g}", flush=True)
-
-
-def _print(finding: Finding) -> None:
-    """Print one finding."""
-    print(f"{finding.attack}  ({finding.seconds:.0f} s)")
-    if finding.claim is not None:
-        print(f"  claim   epsilon <= {shown_epsilon(finding.claim)} for {finding.claim_of}")
-    else:
-        print(f"  claim   none for {finding.claim_of}")
-    for bound in finding.bounds:
-        share = f"  {bound.epsilon / finding.claim:.3f} of the claim" if finding.claim else ""
-        mu = "" if bound.mu is None else f"  (mu >= {bound.mu:.4g})"
-        condition = f"  if {bound.assumes}" if bound.assumes else ""
-        print(f"  {bound.form:8}epsilon >= {shown_measured(bound.epsilon)}{share}{mu}{condition}")
-    print(f"  scores  {len(finding.inside)} with the user, {len(finding.outside)} without")
-    for line in finding.notes:
-        print(f"  note    {line}")
-    for line in finding.problems:
-        print(f"  PROBLEM {line}")
-    print(end="", flush=True)
 
 
 def _print_overview(findings: Sequence[Finding]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 from collections.abc import Iterator, Sequence
@@ -14,15 +13,12 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import own_folder
 from privrl_bench.errors import ConfigError
 from privrl_bench.kernels.machine import check_hardware
-from privrl_bench.packs.tuning.settings import is_search, read_search
 from privrl_bench.run.crash import guarded
 
 ABOUT = """Show rounds, users, noise and epsilon of a run, and measured results near it. Trains nothing.
 
 privacy.epsilon=2 alone finds the least noise (privacy.z=auto) with which all rounds cost at most 2.
 With privacy.population=10_000 a user is used once, and there are at most as many rounds as there are users for.
-
-With the words of a search (privrl tune) the plan is that of the search: epsilon with and without tuning.
 
 Example: privrl plan algo=dppg env=cartpole privacy.epsilon=2 privacy.population=10_000"""
 
@@ -46,16 +42,6 @@ def _few_collections() -> Iterator[None]:
         gc.freeze()
 
 
-def _plan_search(words: Sequence[str], as_json: bool) -> int:
-    """Show what a search costs."""
-    from privrl_bench.packs.tuning.search_plan import plan_search
-
-    plan = plan_search(read_search(words))
-    text = json.dumps(plan.to_dict(), indent=2, allow_nan=False) if as_json else plan.lines()
-    print(text if isinstance(text, str) else "\n".join(text), flush=True)
-    return 0
-
-
 def _plan(words: Sequence[str], prog: str) -> int:
     parser = Parser(prog, ABOUT)
     parser.add_argument("overrides", nargs="*", metavar="override", help=OVERRIDES)
@@ -71,22 +57,13 @@ def _plan(words: Sequence[str], prog: str) -> int:
     if args.results is not None and not args.results.is_dir():
         raise ConfigError("--results", f"no such folder: {args.results}")
     with own_folder(args.config_dir):
-        return _show(args)
+        config = compose(args.overrides)
+        check_hardware(config)
 
+        from privrl_bench.run.plan import make_plan
+        from privrl_bench.run.planning import report_of
 
-def _show(args: argparse.Namespace) -> int:
-    """Print the plan of a run, or of a search."""
-    if is_search(args.overrides):
-        return _plan_search(args.overrides, args.json)
-    config = compose(args.overrides)
-    check_hardware(config)
-
-    from privrl_bench.run.plan import make_plan
-    from privrl_bench.run.planning import report_of
-
-    plan = report_of(make_plan([config]), results=args.results)
-    if args.json:
-        print(json.dumps(plan.to_dict(), indent=2, allow_nan=False), flush=True)
-    else:
-        print("\n".join(plan.lines()), flush=True)
+        plan = report_of(make_plan([config]), results=args.results)
+    lines = [json.dumps(plan.to_dict(), indent=2, allow_nan=False)] if args.json else plan.lines()
+    print("\n".join(lines), flush=True)
     return 0

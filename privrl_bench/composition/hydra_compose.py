@@ -10,9 +10,10 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from hydra import compose as hydra_compose
@@ -61,7 +62,7 @@ from privrl_bench.config.overrides import (
     own_folder,
     plain_groups,
 )
-from privrl_bench.config.ranges import check_sizes
+from privrl_bench.config.ranges import Section, check_sizes
 from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.errors import ConfigError
 
@@ -70,6 +71,8 @@ __all__ = ["VERSION_BASE", "algo_schema", "choices", "conf_dir", "has_texts"]  #
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException)
 COMPOSE_ERRORS = (*HYDRA_ERRORS, ValueError)  # Hydra raises plain ones for odd choices
 FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")
+_TEXT, _QUOTES = (str, str | None), "'\""
+_Section = TypeVar("_Section", bound=Section)
 _KEY = r"[+~]*[\w/@-]+(\.[\w-]+)*"  # of a word key=value
 
 
@@ -261,6 +264,27 @@ def changed(cfg: DictConfig, words: Iterable[str]) -> DictConfig:
             OmegaConf.update(found, override.key_or_group, override.value(), merge=True)
         except OmegaConfBaseException as error:
             raise ConfigError(override.key_or_group, first_line(error)) from error
+    return found
+
+
+def section_of(kind: type[_Section], values: Mapping[str, str]) -> _Section:
+    """Settings that are no part of a run's configuration. Raises `ConfigError`.
+
+    Args:
+        kind: a dataclass whose keys begin with its `prefix`.
+        values: key -> value, as on the command line.
+    """
+    base = OmegaConf.create({kind.prefix[:-1]: OmegaConf.structured(kind)})
+    types = hydra_files.field_types(base[kind.prefix[:-1]])
+    texts = [kind.prefix + name for name, one in types.items() if one in _TEXT]
+    for key, value in values.items():
+        free = (
+            key in texts and value != "null"
+        )  # brackets and commas have no meaning for Hydra in it
+        (override,) = parse([f"{key}={json.dumps(value.strip(_QUOTES)) if free else value}"])
+        _check_key(override, base, ())
+    found = OmegaConf.to_object(base[kind.prefix[:-1]])
+    assert isinstance(found, kind)
     return found
 
 

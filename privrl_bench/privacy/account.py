@@ -19,7 +19,7 @@ from privrl_bench.privacy.guarantee import WEAK_DELTA, Guarantee, Unit, weak_del
 from privrl_bench.privacy.ledger import Ledger, event_of
 from privrl_bench.privacy.mechanisms import ledger_class
 from privrl_bench.privacy.mechanisms.mechanism import Mechanism, Terms
-from privrl_bench.privacy.noise import NoiseSource, SecureNoise, SeededNoise
+from privrl_bench.privacy.noise import NoiseSource, SecureNoise, SeededNoise, noise_source
 from privrl_bench.privacy.rules import check, rules
 from privrl_bench.privacy.sampling.sampler import Sampler
 
@@ -270,6 +270,25 @@ class Account:
             caveats=caveats,
             notes=notes,
         )
+
+
+def planned_account(config: PrivacyConfig, block: Block, unit: Unit, rounds: int) -> Account:
+    """The account of one run, before it has released anything. No noise is drawn from it.
+
+    Args:
+        config: of the run.
+        block: all of a row.
+        unit: what one user is.
+        rounds: number of releases.
+    """
+    return Account(
+        configs=[config],
+        blocks=(block,),
+        unit=unit,
+        rounds=rounds,
+        noises=[noise_source(config.noise, 0, 0)],
+        ledgers=[Ledger(None)],
+    )
 
 
 def _check(

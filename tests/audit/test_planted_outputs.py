@@ -1,4 +1,4 @@
-"""Defects planted in everything that leaves a run or a search, for every kind of users: each is found.
+"""Defects planted in everything that leaves a run, for every kind of users: each is found.
 
 The first three passed the test before it compared results, the end of training and a row of zeros.
 """
@@ -13,17 +13,13 @@ from test_planted_paths import assert_caught, mean_reward, remembering, serving
 from privrl_bench.algorithms.loglinear.dppg_l2 import DppgL2
 from privrl_bench.algorithms.policy_gradient.dppg import Dppg
 from privrl_bench.algorithms.value.dqn import Dqn
-from privrl_bench.api.auditing import audit_leaks
 from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.shrink import shrink
 from privrl_bench.composition.compose import compose
-from privrl_bench.config.overrides import later_wins
 from privrl_bench.metrics import METRICS
 from privrl_bench.packs.offline.model_based.primorl import Primorl
 from privrl_bench.packs.offline.ope.gpope import Gpope
 from privrl_bench.packs.text.dppg_text import DppgText
-from privrl_bench.packs.tuning import publish as publishing
-from privrl_bench.packs.tuning import trials
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.run import experiment, result_files, summary
 from privrl_bench.run.shard_work import ShardWork
@@ -445,92 +441,3 @@ def test_users_with_prompts(monkeypatch, texts):
     few = (*few, "privacy.users_per_round=3", "eval.episodes=1", "env.text.prompt_tokens=[1,4]")
     words = ("algo=dppg_text", "env=sentiment_small", *texts, *few, "algo.baseline_prompts=3")
     assert_caught(shrink(compose(words))[0], "summary.json released")
-
-
-# --- a search
-
-SEARCH = [
-    *("algo=dppg", "env=cartpole", "algo.hidden=[4]", "privacy.users_per_round=3", "privacy.z=1"),
-    *("env.user_steps=16", "env.max_episode_steps=30", "eval.episodes=2"),
-    *("algo.lr=loguniform(1e-3,1e-2)", "tune.score_range=[0,30]", "tune.score_users=3"),
-]
-
-
-MORE_SEARCHES = ("tune.score=public", "tune.runs=fixed(3)")
-
-
-def searched(*words):
-    """The report, of the search alone."""
-    report = audit_leaks(later_wins(SEARCH, words)).report
-    return [name for name in report.undeclared if name.startswith("search ")], report
-
-
-@pytest.fixture(autouse=True)
-def search_alone(monkeypatch, request):
-    """Searches are tested without the usual test of one of their runs, to save time."""
-    if "search" in request.node.name:
-        from privrl_bench.audit import leaks
-
-        real = leaks.find_leaks
-        monkeypatch.setattr(leaks, "find_leaks", lambda *args: real(*args, late=False))
-
-
-@pytest.mark.parametrize(
-    "words", [(), *(pytest.param((x,), marks=pytest.mark.slow) for x in MORE_SEARCHES)], ids=str
-)
-def test_a_search_without_a_defect(words):
-    given = [word for word in SEARCH if not (words == ("tune.score=public",) and "score_" in word)]
-    report = audit_leaks(later_wins(given, words)).report
-    assert report.ok, report.lines()
-    assert report.searched == 3
-
-
-def test_a_search_that_is_scored_by_private_returns(monkeypatch):
-    def score(real, search, trial, outcome):
-        rows = trials.read_lines(trial.folder / "metrics.jsonl")
-        return rows[-1]["train/entropy"]
-
-    patched(monkeypatch, trials, "_score_of", score)
-    found, _ = searched()
-    assert "search summary.json search" in found
-
-
-def test_a_search_that_publishes_its_number_of_runs(monkeypatch):
-    def published(real, folder, source, kept, guarantee, plan):
-        found = real(folder, source, kept, guarantee, plan)
-        count = len(list((folder / "trials").iterdir()))
-        publishing.write_json(folder / "summary.json", found | {"steps": count})
-        return found
-
-    monkeypatch.setattr(
-        "privrl_bench.packs.tuning.tune_runs.publish",
-        lambda *args: published(publishing.publish, *args),
-    )
-    found, report = searched()
-    assert found == ["search summary.json steps"]
-    assert report.found[found[0]].substitute == "fewer runs, 2"
-
-
-@pytest.mark.slow
-def test_a_search_that_says_that_it_had_one_run(monkeypatch):
-    def published(folder, source, *args):
-        found = publishing.publish(folder, source, *args)
-        if len(list((folder / "trials").iterdir())) == 1:
-            publishing.write_json(folder / "summary.json", found | {"solved": 1})
-        return found
-
-    monkeypatch.setattr("privrl_bench.packs.tuning.tune_runs.publish", published)
-    found, report = searched()
-    assert found == ["search summary.json solved"]
-    assert report.found[found[0]].substitute == "fewer runs, 1"
-
-
-@pytest.mark.slow
-def test_a_search_that_publishes_rows_of_the_kept_run(monkeypatch):
-    def published(folder, source, *args):
-        (folder / "rows.txt").write_text((source / "metrics.jsonl").read_text())
-        return publishing.publish(folder, source, *args)
-
-    monkeypatch.setattr("privrl_bench.packs.tuning.tune_runs.publish", published)
-    found, _ = searched()
-    assert found == ["search file rows.txt"]

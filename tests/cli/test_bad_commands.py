@@ -247,7 +247,7 @@ BAD = {
     "its folder is hydra.run.dir",
     "privrl tune algo.lr=uniform(1e-3,1e-2) hydra/launcher=ray": "hydra/launcher: has no effect on a search",
     "privrl tune algo.lr=uniform(1e-3,1e-2) tune.runs=fixed(2) tune.score=public plan_only=true": "plan_only: "
-    "privrl tune trains; privrl plan shows the plan of a search",
+    "privrl tune trains; --plan shows what a search costs",
     "--config-dir=": "--config-dir: must not be empty",
     "privrl plan --config-dir=": "--config-dir: must not be empty",
     "--config-dir=c1 --config-dir=c2": "--config-dir: given twice, as c1 and c2; give it once",

@@ -10,11 +10,8 @@ import pytest
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
 from privrl_bench.metrics import METRICS, visible
-from privrl_bench.packs.tuning.search import draw_search
-from privrl_bench.packs.tuning.search_plan import plan_search, score_config
-from privrl_bench.packs.tuning.settings import read_search
 from privrl_bench.privacy import noise
-from privrl_bench.privacy.accounting.best_of_runs import RunCount
+from privrl_bench.privacy.accounting.best_of_runs import RunCount, draw_search
 from privrl_bench.privacy.noise import SecureNoise, SeededNoise
 from privrl_bench.privacy.rules import rules
 from privrl_bench.privacy.sampling import samplers
@@ -197,15 +194,3 @@ def test_a_search_draws_everything_from_the_source_of_the_noise(monkeypatch):
         assert len({repr(one[part][:1]) for one in secure if one[0]}) > 1
     monkeypatch.setattr(noise.secrets, "token_bytes", lambda count: bytes(range(count)))
     assert draw("secure", 0) == draw("secure", 1)
-
-
-def test_the_scores_of_a_secure_search_have_secure_noise():
-    words = ["algo=dppg", "env=cartpole", "privacy=fixed", "privacy.noise=secure", "privacy.z=9"]
-    words += ["total_steps=8192", "algo.lr=loguniform(0.001,0.1)", "tune.score=private"]
-    words += ["tune.score_range=[0,500]", "tune.score_users=9"]
-    search = read_search(words)
-    plan = plan_search(search, None)
-    kinds = {one.config.privacy.noise for one in plan.runs}
-    assert kinds | {plan.score.config.noise} == {"secure"}
-    own = score_config(search, plan.runs[0].config, 9, 1.0, None)
-    assert own.privacy.noise == "secure"

@@ -9,5 +9,8 @@ PLUGIN = Plugin(
             "search for hyperparameters inside the guarantee",
         )
     },
-    functions={"tune": "privrl_bench.packs.tuning.api:tune"},
+    functions={
+        name: f"privrl_bench.packs.tuning.api:{name}"
+        for name in ("tune", "tune_plan", "tune_leaks", "tune_epsilon")
+    },
 )

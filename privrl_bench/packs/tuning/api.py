@@ -1,14 +1,24 @@
-"""A search for hyperparameters from Python."""
+"""A search for hyperparameters from Python: its plan, its runs, and tests of its guarantee."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from privrl_bench.api.auditing import EpsilonAudit, LeakAudit, measure
 from privrl_bench.api.training import RunFailed, RunInterrupted, Words, words_of
-from privrl_bench.packs.tuning.tune_runs import tune as run_search
+from privrl_bench.audit import lower_bound
+from privrl_bench.audit.finding import Say
+from privrl_bench.audit.leaks import audit_leaks
+from privrl_bench.audit.options import Options, check_options
+from privrl_bench.config.overrides import explicit_keys, own_folder
+from privrl_bench.errors import ConfigError, EnvironmentFailure
+from privrl_bench.kernels.machine import one_thread
+from privrl_bench.packs.tuning.search_plan import SearchPlan, plan_search
+from privrl_bench.packs.tuning.settings import read_search
+from privrl_bench.packs.tuning.tune_runs import search
 from privrl_bench.reporting.run_loader import load_run
 from privrl_bench.reporting.runs import Run
-from privrl_bench.run.sweep_jobs import Outcome
 
 
 def tune(
@@ -31,9 +41,95 @@ def tune(
         RunFailed: nothing is released.
         RunInterrupted: the same call resumes.
     """
+    with own_folder(config_dir):
+        outcome = search(words_of(words, groups), (lambda line: None) if quiet else print)
+    if outcome.status == "done":
+        return load_run(Path(outcome.folder))
+    raise RunInterrupted(outcome) if outcome.status == "interrupted" else RunFailed(outcome)
+
+
+def tune_plan(words: Words = (), /, *, config_dir: str | None = None, **groups: Any) -> SearchPlan:
+    """What a search will do and cost, as `privrl tune --plan` shows it: `lines()`, `to_dict()`.
+
+    Arguments as for `tune`. Nothing is trained or written.
+
+    Raises:
+        ConfigError: bad input.
+    """
+    with own_folder(config_dir):
+        return plan_search(read_search(words_of(words, groups)))
+
+
+def tune_leaks(
+    words: Words = (), /, *, user: int = 0, config_dir: str | None = None, **groups: Any
+) -> LeakAudit:
+    """Find what bypasses the gate in a run of a search, and in what the search publishes.
+
+    Args:
+        words: as for `tune`.
+        user: slot of the replaced user in every run, from 0.
+        config_dir: as for `tune`.
+        **groups: as for `tune`.
+
+    Raises:
+        ConfigError: bad input.
+        PrivacyError: the gate refused what the algorithm sent.
+    """
+    from privrl_bench.packs.tuning.search_leaks import with_search
+
     given = words_of(words, groups)
-    result = run_search(given, config_dir, show=(lambda line: None) if quiet else print)
-    if result.status == "done":
-        return load_run(result.folder)
-    outcome = Outcome(result.status, result.reason, str(result.folder), result.exit_code)
-    raise RunInterrupted(outcome) if result.status == "interrupted" else RunFailed(outcome)
+    keys = frozenset(explicit_keys(given))
+    with own_folder(config_dir):
+        plan = plan_search(read_search(given))
+        one_thread()
+        try:
+            report, cuts = audit_leaks(plan.runs[0].given[0], keys, None, user)
+            return LeakAudit(with_search(report, plan, keys, user), cuts, [])
+        except EnvironmentFailure as error:
+            raise ConfigError("env", str(error)) from error
+
+
+def tune_epsilon(
+    words: Words = (),
+    /,
+    *,
+    folder: str | Path | None = None,
+    config_dir: str | None = None,
+    options: Options | None = None,
+    say: Say | None = None,
+    **groups: Any,
+) -> EpsilonAudit:
+    """Measure a lower bound on the epsilon of a search, with a canary in the data of all of its runs.
+
+    Args:
+        words: as for `tune`.
+        folder: as for `audit_epsilon`.
+        config_dir: as for `tune`.
+        options: `scores`, `per_round` and `confidence` of `audit_epsilon`.
+        say: as for `audit_epsilon`.
+        **groups: as for `tune`.
+
+    Raises:
+        ConfigError: bad input, or the search has nothing to attack.
+    """
+    from privrl_bench.packs.tuning.search_audit import attack
+
+    chosen, given = options or Options(), words_of(words, groups)
+    check_options(chosen)
+    with own_folder(config_dir):
+        plan = plan_search(read_search(given))
+    if plan.search.tune.public is not None:
+        raise ConfigError(
+            "tune.public", "the search costs nothing; attack the run with the kept settings alone"
+        )
+    config, claim = plan.runs[0].config, plan.guarantee
+    lower_bound.check_auditable(config)
+    return measure(
+        config,
+        claim,
+        given,
+        folder,
+        chosen,
+        lambda _, small, sizes, told: [attack(small, plan.search.runs, claim.epsilon, sizes, told)],
+        say,
+    )

@@ -63,7 +63,7 @@ def publish(
         "search": {
             "runs": plan.guarantee.notes["search"],
             "space": [one.text for one in plan.search.space],
-            "kept": kept.settings,
+            "kept": kept.job.overrides,
             "score": kept.score,
             "scored": tune.score,
             "epsilon_without_tuning": plan.alone,

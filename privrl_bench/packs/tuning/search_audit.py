@@ -16,23 +16,18 @@ import numpy as np
 from privrl_bench.audit import bounds
 from privrl_bench.audit.canary import contradictions, run_canaries
 from privrl_bench.audit.finding import Finding, Say
+from privrl_bench.audit.options import Options
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
-from privrl_bench.packs.tuning.search import best_of, draw_search
-from privrl_bench.privacy.accounting.best_of_runs import RunCount
+from privrl_bench.packs.tuning.tune_runs import best_of
+from privrl_bench.privacy.accounting.best_of_runs import RunCount, draw_search
 
 _NONE = -1e6  # of a search without a run
 _SEARCH_TAG = 63
 
 
 def attack(
-    config: RunConfig,
-    runs: RunCount | int,
-    claim: float,
-    scores: int,
-    per_round: int,
-    confidence: float,
-    say: Say,
+    config: RunConfig, runs: RunCount | int, claim: float, options: Options, say: Say
 ) -> Finding:
     """Bound epsilon of a search from below.
 
@@ -40,15 +35,14 @@ def attack(
         config: of its runs; see `run_canaries`.
         runs: of the search.
         claim: epsilon of the search.
-        scores: runs of all searches together, at least.
-        per_round: see `run_canaries`.
-        confidence: of the bound.
+        options: `scores`: runs of all searches together, at least; `per_round`; `confidence` of the bound.
         say: receives lines of progress.
 
     Raises:
         ConfigError: as `run_canaries`, or `scores` are too few.
     """
-    run = run_canaries(config, scores, per_round, True, say, "search")
+    scores, confidence = options.scores, options.confidence
+    run = run_canaries(config, scores, options.per_round, True, say, "search")
     with_canary, without = run.split()
     inside = _kept(with_canary, runs, config.seed, 1)
     outside = _kept(without, runs, config.seed, 0)

@@ -20,14 +20,14 @@ from torch import Tensor
 
 from privrl_bench.audit.compare import Difference, distance
 from privrl_bench.audit.counterfactual import CounterfactualRun
-from privrl_bench.audit.leak_report import SearchLeaks
+from privrl_bench.audit.leak_report import LeakReport
 from privrl_bench.audit.outputs import Place, as_bytes, folder_content
 from privrl_bench.audit.shrink import LATER, shrink
 from privrl_bench.audit.visits import Visit
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.packs.tuning.search_plan import SearchPlan
 from privrl_bench.packs.tuning.trials import SearchState, open_search
-from privrl_bench.packs.tuning.tune_runs import run_search
+from privrl_bench.packs.tuning.tune_runs import lines_of, run_search
 from privrl_bench.run.run_dir import SEARCH_FILES, RunDir
 from privrl_bench.run.sweep_jobs import Job, Outcome
 from privrl_bench.users.collectors.substitutes import CRAFTED, NULL, ZERO
@@ -37,10 +37,13 @@ FEWER = "fewer runs"
 _KINDS = (CRAFTED, NULL, ZERO)
 
 
-def find_search_leaks(plan: SearchPlan, given: frozenset[str], user: int) -> SearchLeaks:
-    """Run the leak test of a search.
+def with_search(
+    report: LeakReport, plan: SearchPlan, given: frozenset[str], user: int
+) -> LeakReport:
+    """The report of the leak test of one run, with what the test of the search finds.
 
     Args:
+        report: of a run of the search.
         plan: of the search.
         given: keys whose sizes are kept.
         user: slot of the replaced user in every run.
@@ -67,7 +70,11 @@ def find_search_leaks(plan: SearchPlan, given: frozenset[str], user: int) -> Sea
             size = distance(published[""].get(at), published[kind].get(at))
             if size is not None:
                 differences.append(Difference(f"search {at}", f"search {at}", 0, size, kind))
-    return SearchLeaks(differences, compared, state.count)
+    found = dict(report.found)
+    for difference in differences:
+        found.setdefault(difference.path, difference)
+    also = f"a search of {state.count} runs with the user in each, and what it publishes"
+    return replace(report, found=found, compared=report.compared + compared, also=(also,))
 
 
 def _without_one(state: SearchState) -> SearchState:
@@ -88,9 +95,9 @@ class _Searches:
 
     Args:
         root: folder of all.
-        plan: see `find_search_leaks`.
-        given: see `find_search_leaks`.
-        user: see `find_search_leaks`.
+        plan: see `with_search`.
+        given: see `with_search`.
+        user: see `with_search`.
 
     Attributes:
         differences: in the runs of the searches.
@@ -121,7 +128,7 @@ class _Searches:
         folder.mkdir(parents=True, exist_ok=True)
         result = run_search(self._plan, own, folder, train)
         RunDir(folder).set_status(result.status, result.reason)
-        found = {"printed": as_bytes(result.lines(), folder)}
+        found = {"printed": as_bytes(lines_of(result), folder)}
         for stage, content in folder_content(folder, folder, SEARCH_FILES).items():
             found |= {f"{stage} {name}": x for name, x in content.items()}
         provenance = folder / "provenance.json"

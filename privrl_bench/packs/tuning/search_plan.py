@@ -8,26 +8,23 @@ from typing import Any
 
 from privrl_bench.algorithms.evaluation.evaluation_settings import MeanReturnConfig
 from privrl_bench.composition.compose import compose
-from privrl_bench.config.overrides import later_wins, own_folder
+from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import EvalConfig, PrivacyConfig, RunConfig
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.evaluation import evaluator_of
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.packs.tuning.run_costs import (
-    accounts_of,
-    first_setting,
-    largest,
-    runs_of_costs,
-)
-from privrl_bench.packs.tuning.search import (
+from privrl_bench.packs.tuning.costs import (
     calibrated_search,
-    score_account,
+    first_setting,
+    runs_of_costs,
     search_epsilon,
     search_guarantee,
+    together,
 )
 from privrl_bench.packs.tuning.settings import Search, public_words
-from privrl_bench.privacy.account import Account
-from privrl_bench.privacy.guarantee import Guarantee
+from privrl_bench.privacy.account import Account, planned_account
+from privrl_bench.privacy.contribution import Block
+from privrl_bench.privacy.guarantee import Guarantee, Unit
 from privrl_bench.privacy.rules import rules
 from privrl_bench.run.plan import Plan
 from privrl_bench.users import kind_of
@@ -74,11 +71,13 @@ class SearchPlan:
             privacy = self.score.config
             noise = self.score.mechanism.stds(0)["return"] / privacy.users_per_round
             score = f"scored by {privacy.users_per_round} users each, noise std {noise:.3g}"
-        space = ", ".join(one.text for one in self.search.space)
-        z = parts.config.privacy.z
+        count, z = self.search.runs, parts.config.privacy.z
+        runs = f"{count} runs"
+        if not isinstance(count, int):
+            runs = f"{count.mean:g} runs in the mean ({tune.runs})"
         return [
-            f"search  {describe_count(self.search)} {where}; {score}",
-            f"space   {space}",
+            f"search  {runs} {where}; {score}",
+            f"space   {', '.join(one.text for one in self.search.space)}",
             f"runs    {parts.rounds} rounds of {parts.config.privacy.users_per_round} users each"
             + ("" if z is None or not parts.gate.mechanism.private else f", z = {z:g}"),
             f"privacy epsilon {shown_epsilon(self.guarantee.epsilon)} with tuning, "
@@ -99,40 +98,30 @@ class SearchPlan:
         }
 
 
-def describe_count(search: Search) -> str:
-    """The number of runs, in words."""
-    if isinstance(search.runs, int):
-        return f"{search.runs} runs"
-    return f"{search.runs.mean:g} runs in the mean ({search.tune.runs})"
-
-
-def plan_search(search: Search, config_dir: str | None = None) -> SearchPlan:
+def plan_search(search: Search) -> SearchPlan:
     """Plan a search.
-
-    Args:
-        search: of `read_search`.
-        config_dir: a folder with YAML files, which win over the package's of their names.
 
     Raises:
         ConfigError: a run cannot be made, or there is no analysis.
     """
-    with own_folder(config_dir):
-        return _on_public(search) if search.tune.public is not None else _on_users(search)
+    return _on_public(search) if search.tune.public is not None else _on_users(search)
 
 
 def _on_users(search: Search) -> SearchPlan:
     """A search on the users whose data are protected."""
     first = compose([*search.words, *first_setting(search)])
-    mine, rest = _shares(search, first)
+    population, share, words = first.privacy.population, search.tune.users, list(search.words)
+    if share is not None and population is None:
+        raise ConfigError("tune.users", "needs the number of users, privacy.population=N")
+    mine = population if share is None or population is None else math.floor(share * population)
     scorers = _scorers(search, first, mine)
-    words = list(search.words)
     if mine is not None:
         words = later_wins(words, [f"privacy.population={mine - scorers}"])
     target, delta = first.privacy.epsilon, first.privacy.delta
     try:
         words, parts = _with_noise(search, first, words)
         _check_apart(search, parts[0])
-        epsilon, score = search_epsilon(accounts_of(parts), search.runs, delta), None
+        epsilon, score = search_epsilon([one.gate for one in parts], search.runs, delta), None
         if search.tune.score == "private":
             score = _score(search, parts[0], scorers, epsilon)
             epsilon = max(epsilon, search_epsilon([score], search.runs, delta))
@@ -149,41 +138,31 @@ def _on_users(search: Search) -> SearchPlan:
             f"the search costs {shown_epsilon(epsilon)}, more than {shown_epsilon(target)}; leave privacy.z "
             "out to find the noise",
         )
-    guarantees = [one.guarantee(0) for one in [*accounts_of(parts), *([score] if score else [])]]
+    accounts = [one.gate for one in parts] + ([score] if score else [])
+    guarantees = [one.guarantee(0) for one in accounts]
     guarantee = search_guarantee(epsilon, delta, search.runs, guarantees)
     final_words, finals = None, []
-    if rest is not None:
+    if share is not None:
+        rest = (population or 0) - (mine or 0)
         final_words = later_wins(search.words, [f"privacy.population={rest}"])
         finals = runs_of_costs(search, final_words)
-        guarantee = _disjoint(guarantee, largest(finals))
+        apart = "who is in the search and who in the final run depends on no data"
+        own = [one.gate.guarantee(0) for one in finals]
+        guarantee = together([guarantee, *own], **{"disjoint users": apart})
     alone = max(one.gate.planned_epsilon(0) for one in finals or parts)
     return SearchPlan(search, words, final_words, parts, finals, score, guarantee, alone)
 
 
 def _check_apart(search: Search, parts: Plan) -> None:
     """Raise ConfigError where the same person could be in two parts that are analysed as disjoint."""
-    listed = parts.users.numbered
-    for key, apart in (
-        ("tune.users", search.tune.users is not None),
-        ("tune.score", search.tune.score == "private"),
-    ):
-        if apart and listed:
-            raise ConfigError(
-                key,
-                "the users are numbered, and nothing here keeps those of one part out of another; use "
-                "tune.score=public without tune.users, or tune.public",
-            )
-
-
-def _shares(search: Search, config: RunConfig) -> tuple[int | None, int | None]:
-    """Users of the search (None: not known), and of the run with the kept settings (None: there is none)."""
-    population, share = config.privacy.population, search.tune.users
-    if share is None:
-        return population, None
-    if population is None:
-        raise ConfigError("tune.users", "needs the number of users, privacy.population=N")
-    mine = math.floor(share * population)
-    return mine, population - mine
+    tune = search.tune
+    key = "tune.users" if tune.users is not None else "tune.score"
+    if parts.users.numbered and (tune.users is not None or tune.score == "private"):
+        raise ConfigError(
+            key,
+            "the users are numbered, and nothing here keeps those of one part out of another; use "
+            "tune.score=public without tune.users, or tune.public",
+        )
 
 
 def _with_noise(search: Search, first: RunConfig, words: list[str]) -> tuple[list[str], list[Plan]]:
@@ -200,7 +179,7 @@ def _with_noise(search: Search, first: RunConfig, words: list[str]) -> tuple[lis
     if first.privacy.z is None:
         parts = runs_of_costs(search, later_wins(words, ["privacy.z=1"]))
         delta = first.privacy.delta
-        z = calibrated_search(accounts_of(parts), search.runs, target, delta)
+        z = calibrated_search([one.gate for one in parts], search.runs, target, delta)
         words = later_wins(words, [f"privacy.z={z:.12g}"])
     return words, runs_of_costs(search, words)
 
@@ -210,32 +189,16 @@ def _on_public(search: Search) -> SearchPlan:
     words = later_wins(search.words, public_words(search.tune))
     runs = runs_of_costs(search, words)
     for one in runs:
-        _check_simulated(one)
+        if what := one.users.private_because:
+            raise ConfigError(
+                "tune.public",
+                f"must lead to a simulator without users, but with these words {what}; "
+                "leave tune.public out to count the search",
+            )
     finals = runs_of_costs(search, search.words)
-    found = largest(finals)
     why = f"chosen in {search.runs} runs on a public simulator ({search.tune.public}) without private users"
-    guarantee = replace(found, notes=found.notes | {"search": why})
-    return SearchPlan(search, words, search.words, runs, finals, None, guarantee, found.epsilon)
-
-
-def _check_simulated(parts: Plan) -> None:
-    """Raise ConfigError where the runs of a search that is taken as public have data of users."""
-    if what := parts.users.private_because:
-        raise ConfigError(
-            "tune.public",
-            f"must lead to a simulator without users, but with these words {what}; "
-            "leave tune.public out to count the search",
-        )
-
-
-def _disjoint(searched: Guarantee, final: Guarantee) -> Guarantee:
-    """Users of the search and users of the final run are others: the larger of both (parallel composition)."""
-    epsilon = max(searched.epsilon, final.epsilon)
-    unit = "; or, of other users, ".join(dict.fromkeys([final.unit, searched.unit]))
-    notes = final.notes | searched.notes
-    notes["disjoint users"] = "who is in the search and who in the final run depends on no data"
-    caveats = final.caveats | searched.caveats
-    return replace(final, epsilon=epsilon, unit=unit, notes=notes, caveats=caveats)
+    found = together([one.gate.guarantee(0) for one in finals], search=why)
+    return SearchPlan(search, words, search.words, runs, finals, None, found, found.epsilon)
 
 
 def _scorers(search: Search, config: RunConfig, population: int | None) -> int:
@@ -291,11 +254,16 @@ def score_config(
 
 def _score(search: Search, parts: Plan, users: int, epsilon: float) -> Account:
     """The account of one private score, whose noise leads to `epsilon` over the search if none was given."""
-    z, steps, delta = search.tune.score_z, parts.spec.max_episode_steps, parts.config.privacy.delta
-    plain = score_account(score_config(search, parts.config, users, z or 1.0, None).privacy, steps)
-    if z is not None:
-        return plain
-    found = 0.0
-    if epsilon < math.inf:
-        found = calibrated_search([plain], search.runs, epsilon, delta)
-    return score_account(score_config(search, parts.config, users, found, None).privacy, steps)
+    steps = parts.spec.max_episode_steps
+    unit = Unit(f"one user who scores a policy: one whole episode of at most {steps} steps", 1)
+
+    def account(z: float) -> Account:
+        privacy = score_config(search, parts.config, users, z, None).privacy
+        return planned_account(privacy, Block("return", 1, privacy.clip), unit, 1)
+
+    z = search.tune.score_z
+    if z is None:
+        delta, at_one = parts.config.privacy.delta, [account(1.0)]
+        bounded = epsilon < math.inf
+        z = calibrated_search(at_one, search.runs, epsilon, delta) if bounded else 0.0
+    return account(z)

@@ -6,16 +6,14 @@ import dataclasses
 import math
 import re
 import shlex
-import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import yaml
-
+from privrl_bench.composition.hydra_compose import section_of
 from privrl_bench.config.ranges import Section, choice, integer, ranged, text
 from privrl_bench.errors import ConfigError, PrivacyError, suggest
-from privrl_bench.packs.tuning.space import Distribution, grid, is_distribution, split_words
+from privrl_bench.packs.tuning.space import Distribution, grid, split_words
 from privrl_bench.privacy.accounting.best_of_runs import RunCount
 
 RUNS = "poisson(8), geometric(8), logarithmic(8), negative_binomial(8, 0.5), fixed(8) or grid"
@@ -85,11 +83,6 @@ class Search:
         """Whether the number of runs is drawn, and the best run alone released."""
         return isinstance(self.runs, RunCount)
 
-    @property
-    def grid(self) -> bool:
-        """Whether all combinations of choices are tried."""
-        return self.tune.runs == GRID
-
     def canonical(self) -> dict[str, Any]:
         """Everything that was asked for, as plain data."""
         return {
@@ -97,12 +90,6 @@ class Search:
             "space": [one.text for one in self.space],
             "words": sorted(word for word in self.words if not _ASIDE.match(word)),
         }
-
-
-def is_search(words: Sequence[str]) -> bool:
-    """Whether words are of a search: a key of `tune`, or a distribution."""
-    tune = any(re.match(r"\+{0,2}tune\.", word) for word in words)
-    return tune or any(is_distribution(word) for word in words)
 
 
 def read_search(words: Sequence[str]) -> Search:
@@ -114,9 +101,10 @@ def read_search(words: Sequence[str]) -> Search:
     for key in (re.split("[=@]", word.lstrip("+~"))[0] for word in words):
         if re.match(r"hydra\b", key) and key not in _HYDRA:
             raise ConfigError(key, "has no effect on a search; its folder is hydra.run.dir")
-    own = [word for word in words if re.match(r"\+{0,2}tune\.", word)]
-    space, others = split_words(word for word in words if word not in own)
-    tune = _tune_config(own)
+    own = {word: word.lstrip("+").partition("=") for word in words}
+    values = {key: value for key, _, value in own.values() if key.startswith("tune.")}
+    tune = section_of(TuneConfig, values)
+    space, others = split_words(word for word in words if own[word][0] not in values)
     if not space:
         raise ConfigError(
             "", "nothing to search: give a distribution, e.g. 'algo.lr=loguniform(1e-4,1e-2)'"
@@ -133,7 +121,7 @@ def read_search(words: Sequence[str]) -> Search:
 
 def _checked(search: Search) -> Search:
     tune = search.tune
-    if tune.sampler == "tpe" and (search.is_random or search.grid):
+    if tune.sampler == "tpe" and (search.is_random or tune.runs == GRID):
         raise ConfigError(
             "tune.sampler",
             f"tpe learns from earlier runs, which tune.runs={tune.runs} does not cover; use "
@@ -151,46 +139,6 @@ def _checked(search: Search) -> Search:
             "tune.score_range", "tune.score=private needs the range of returns, e.g. [0,500]"
         )
     return search
-
-
-def _tune_config(words: Sequence[str]) -> TuneConfig:
-    types = typing.get_type_hints(TuneConfig)
-    known = {one.name: types[one.name] for one in dataclasses.fields(TuneConfig)}
-    values: dict[str, Any] = {}
-    for word in words:
-        key, sign, raw = word.lstrip("+").partition("=")
-        name = key.removeprefix("tune.")
-        if name not in known:
-            near = suggest(name, known)
-            raise ConfigError(key, f"no such key{near}; allowed: {', '.join(known)}")
-        if not sign:
-            raise ConfigError(key, "has no value")
-        values[name] = _value(key, raw, known[name])
-    return TuneConfig(**values)
-
-
-def _value(key: str, raw: str, kind: Any) -> Any:
-    """A value of the command line, of a field's type. Raises ConfigError."""
-    kinds = typing.get_args(kind) or (kind,)
-    if raw in ("null", "None") and type(None) in kinds:
-        return None
-    if str in kinds:
-        return raw.strip("'\"")
-    try:
-        value = yaml.safe_load(raw.replace("_", ""))
-        value = float(value) if isinstance(value, str) else value
-    except (yaml.YAMLError, ValueError):
-        value = raw
-    if float in kinds and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if isinstance(value, list) and all(type(x) in (int, float) for x in value):
-        value = [float(x) for x in value]
-    listed = any(typing.get_origin(one) is list for one in kinds)
-    numbers = isinstance(value, list) and all(type(x) is float and math.isfinite(x) for x in value)
-    if isinstance(value, bool) or not (type(value) in kinds or (listed and numbers)):
-        what = "a list of numbers" if listed else "an integer" if int in kinds else "a number"
-        raise ConfigError(key, f"must be {what}, got {raw}")
-    return value
 
 
 def _runs(given: str) -> RunCount | int:

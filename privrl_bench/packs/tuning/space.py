@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from privrl_bench.composition.hydra_compose import parse
 from privrl_bench.errors import ConfigError
 
-KINDS = ("uniform", "loguniform", "randint", "choice")
-_WORD = re.compile(r"\+{0,2}([\w./]+)=(\w+)\((.*)\)")
+_WORD = re.compile(r"\+{0,2}([\w./]+)=(uniform|loguniform|randint|choice)\((.*)\)")
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class Distribution:
 
     Attributes:
         key: of the configuration.
-        kind: one of `KINDS`.
+        kind: uniform | loguniform | randint | choice.
         low, high: ends of a range, both included by `randint`.
         values: of `choice`, as on the command line.
     """
@@ -40,9 +39,10 @@ class Distribution:
         '3'
         """
         if self.kind == "choice":
-            return self.values[_index(uniform, len(self.values))]
+            return self.values[min(int(uniform * len(self.values)), len(self.values) - 1)]
         if self.kind == "randint":
-            return str(int(self.low) + _index(uniform, int(self.high - self.low) + 1))
+            count = int(self.high - self.low) + 1
+            return str(int(self.low) + min(int(uniform * count), count - 1))
         if self.kind == "loguniform":
             low, high = math.log(self.low), math.log(self.high)
             return f"{math.exp(low + uniform * (high - low)):.6g}"
@@ -51,29 +51,12 @@ class Distribution:
     @property
     def ends(self) -> tuple[str, ...]:
         """All values of a choice, the ends of a range."""
-        if self.kind == "choice":
-            return self.values
-        return (f"{self.low:.6g}", f"{self.high:.6g}")
+        return self.values or (f"{self.low:.6g}", f"{self.high:.6g}")
 
     @property
     def text(self) -> str:
         """As on the command line."""
-        inside = self.values if self.kind == "choice" else self.ends
-        return f"{self.key}={self.kind}({','.join(inside)})"
-
-
-def _index(uniform: float, count: int) -> int:
-    return min(int(uniform * count), count - 1)
-
-
-def is_distribution(word: str) -> bool:
-    """Whether a word gives a key a distribution.
-
-    >>> is_distribution("algo.lr=uniform(0, 1)"), is_distribution("algo.lr=range(3)")
-    (True, False)
-    """
-    match = _WORD.fullmatch(word)
-    return match is not None and match[2] in KINDS
+        return f"{self.key}={self.kind}({','.join(self.ends)})"
 
 
 def split_words(words: Iterable[str]) -> tuple[list[Distribution], list[str]]:
@@ -86,7 +69,7 @@ def split_words(words: Iterable[str]) -> tuple[list[Distribution], list[str]]:
     others = []
     for word in words:
         match = _WORD.fullmatch(word)
-        if match is None or match[2] not in KINDS:
+        if match is None:
             others.append(word)
             continue
         one = _distribution(match[1], match[2], _parts(match[3]))
@@ -110,7 +93,7 @@ def _distribution(key: str, kind: str, parts: Sequence[str]) -> Distribution:
             raise ConfigError(key, f"choice needs at least two different values, got {parts}")
         return Distribution(key, kind, values=tuple(parts))
     try:
-        low, high = (float(part.replace("_", "")) for part in parts)
+        low, high = map(float, parts)
     except ValueError:
         raise ConfigError(key, f"{kind} takes two numbers, got ({', '.join(parts)})") from None
     least = 0.0 if kind == "loguniform" else -math.inf
@@ -129,11 +112,11 @@ def _parts(text: str) -> list[str]:
     ['[64,64]', '[32]', 'x']
     """
     parts, depth = [""], 0
-    for letter in text:
+    for letter in re.sub(r"\s", "", text):
         depth += (letter in "[({") - (letter in "])}")
         if letter == "," and not depth:
             parts.append("")
-        elif not letter.isspace():
+        else:
             parts[-1] += letter
     return [part for part in parts if part]
 

@@ -20,12 +20,13 @@ from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.kernels.machine import check_hardware
-from privrl_bench.packs.tuning.run_costs import covers
-from privrl_bench.packs.tuning.search import announce_runs, draw_search
+from privrl_bench.packs.tuning.costs import covers
 from privrl_bench.packs.tuning.search_plan import SearchPlan, score_config
-from privrl_bench.packs.tuning.settings import Search
+from privrl_bench.packs.tuning.settings import GRID, Search
 from privrl_bench.packs.tuning.space import grid
+from privrl_bench.privacy.accounting.best_of_runs import draw_search
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
+from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.run.plan import make_plan
 from privrl_bench.run.quiet import quieted
 from privrl_bench.run.run_dir import read_lines, write_json
@@ -33,6 +34,7 @@ from privrl_bench.run.sweep_jobs import Job, Outcome
 from privrl_bench.run.sweep_workers import run_jobs
 
 Train = Callable[[Sequence[Job]], list[Outcome]]
+ENDED = ("done", "skipped")  # a skipped run was done before
 VERSION = 1
 # Where the search is, from the folders of a run and of its score: the same wherever the search is.
 FROM_TRIAL, FROM_SCORE = (f"their guarantee is in {place}" for place in ("../..", "../../.."))
@@ -44,21 +46,15 @@ class Trial:
     """One run of a search.
 
     Attributes:
-        number: from 0.
-        settings: words that were drawn.
-        seed: of the run.
-        tie: orders runs of equal scores.
-        folder: the run folder.
-        event: what one of its releases is; of `jobs_of`.
+        job: what to train; its overrides are the settings that were drawn.
+        event: what one of its releases is.
+        outcome: how it ended, or how the run that scores it ended.
         score: larger is better; NaN: it failed. Secret, but for the best run's.
     """
 
-    number: int
-    settings: list[str]
-    seed: int
-    tie: float
-    folder: Path
-    event: ReleaseEvent | None = None
+    job: Job
+    event: ReleaseEvent
+    outcome: Outcome = field(default_factory=lambda: Outcome("interrupted"))
     score: float = math.nan
 
 
@@ -69,7 +65,8 @@ class SearchState:
     Attributes:
         asked: `Search.canonical`, with the seed.
         count: number of runs; secret where it is random.
-        ties, seeds: of each.
+        ties: order runs of equal scores.
+        seeds: of each.
         settings: words of each; those of a sampler that learns are added as they come.
         kept: number of the kept run, once it is known; secret, too.
     """
@@ -106,9 +103,18 @@ def open_search(plan: SearchPlan, folder: Path) -> SearchState:
         content = json.loads(path.read_text())
         if content.pop("version") != VERSION:
             raise ConfigError("", f"{folder} has a search of another version of this program")
-        found = SearchState(**content)
-        _check_same(found.asked, asked, folder)
-        return found
+        state = SearchState(**content)
+        changed = [
+            f"{key}: {state.asked[key]} -> {asked[key]}"
+            for key in asked
+            if state.asked[key] != asked[key]
+        ]
+        if changed:
+            raise ConfigError(
+                "",
+                f"{folder} has another search ({'; '.join(changed)}); name another hydra.run.dir",
+            )
+        return state
     if any(folder.glob("*")):
         raise ConfigError("hydra.run.dir", f"{folder} has other files; name another folder")
     (folder / TRIALS).mkdir(parents=True, mode=0o700)
@@ -116,106 +122,88 @@ def open_search(plan: SearchPlan, folder: Path) -> SearchState:
     identity = int(hashlib.sha256(text.encode()).hexdigest()[:32], 16)
     space = search.space
     drawn = draw_search(config.privacy.noise, config.seed, identity, search.runs, len(space))
-    if search.grid:
+    settings: list[list[str]] = []  # of a sampler that learns
+    if search.tune.runs == GRID:
         settings = grid(space)
     elif search.tune.sampler == "random":
         settings = [
             [f"{one.key}={one.at(float(u))}" for one, u in zip(space, row, strict=True)]
             for row in drawn.settings
         ]
-    else:
-        settings = []
     state = SearchState(asked, drawn.count, drawn.ties, drawn.seeds, settings)
     state.write(folder)
     return state
 
 
-def _check_same(old: dict[str, Any], new: dict[str, Any], folder: Path) -> None:
-    """Raise ConfigError for a search that was edited between two parts."""
-    was, now = (
-        {f"tune.{k}": v for k, v in one["tune"].items()}
-        | {"the distributions": one["space"], "the words": one["words"], "seed": one["seed"]}
-        for one in (old, new)
-    )
-    changed = [f"{key}: {was.get(key)} -> {now[key]}" for key in now if was.get(key) != now[key]]
-    if changed:
-        raise ConfigError(
-            "", f"{folder} has another search ({'; '.join(changed)}); name another hydra.run.dir"
-        )
+def trials_of(plan: SearchPlan, state: SearchState, first: int, folder: Path) -> list[Trial]:
+    """The runs from `first` on whose settings are known.
 
-
-def trials_of(state: SearchState, folder: Path) -> list[Trial]:
-    """The runs whose settings are known."""
-    return [
-        Trial(i, words, state.seeds[i], state.ties[i], folder / TRIALS / f"{i:03d}")
-        for i, words in enumerate(state.settings)
-    ]
-
-
-def jobs_of(plan: SearchPlan, trials: Sequence[Trial], folder: Path) -> list[Job]:
-    """The runs to train. Raises ConfigError: one cannot be made, or costs what is not in the plan."""
+    Raises:
+        ConfigError: one cannot be made, or costs what is not in the plan.
+    """
     found = []
-    for trial in trials:
-        more = [f"seed={trial.seed}", "log.wandb=none"]
-        config = compose(later_wins(plan.words, trial.settings, more))
+    for number, settings in list(enumerate(state.settings))[first:]:
+        config = compose(
+            later_wins(plan.words, settings, [f"seed={state.seeds[number]}", "log.wandb=none"])
+        )
         check_hardware(config)
         config = replace(config, search=FROM_TRIAL)
         parts = make_plan([config])
         covered = plan.search.tune.public is not None or covers(plan.runs, parts)
         if covered and plan.final_words is not None:
-            final = compose(later_wins(plan.final_words, trial.settings))
+            final = compose(later_wins(plan.final_words, settings))
             covered = covers(plan.finals, make_plan([final]))
         if not covered:
             raise ConfigError(
-                trial.settings[0].partition("=")[0],
-                f"{' '.join(trial.settings)} changes what a run costs or promises; draw such a key from "
-                "choice(...)",
+                settings[0].partition("=")[0],
+                f"{' '.join(settings)} changes what a run costs or promises; draw such a key from choice(...)",
             )
-        trial.event = parts.gate.event(0)
-        found.append(Job(trial.number, config, trial.folder, trial.settings))
+        job = Job(number, config, folder / TRIALS / f"{number:03d}", settings)
+        found.append(Trial(job, parts.gate.event(0)))
     return found
 
 
 def run_trials(
-    plan: SearchPlan,
-    state: SearchState,
-    trials: Sequence[Trial],
-    jobs: Sequence[Job],
-    folder: Path,
-    train: Train,
-) -> list[Outcome]:
-    """Write the intents, train the runs, score them. `Trial.score` is set.
+    plan: SearchPlan, state: SearchState, trials: Sequence[Trial], folder: Path, train: Train
+) -> None:
+    """Write an intent for each run, on the disk before any of them starts; train and score them.
+
+    `Trial.outcome` and `Trial.score` are set.
 
     Args:
         plan: of the search.
         state: of the search.
         trials: the runs.
-        jobs: what to train, of each run.
         folder: of the search.
         train: trains jobs; `run_quietly`, or what the leak test puts in its place.
 
-    Returns:
-        How each run ended, or how the run that scores it ended.
+    Raises:
+        ConfigError: the ledger is damaged, or has other runs.
     """
-    runs = {}
-    for trial in trials:
-        assert trial.event is not None
-        facts = {"settings": trial.settings, "seed": trial.seed, "run": trial.folder.name}
-        runs[trial.number] = trial.event, {**facts, "drawn": state.drawn}
     try:
-        announce_runs(folder / LEDGER, runs)
+        ledger = Ledger(folder / LEDGER)
+        for trial in trials:
+            number, job = trial.job.number, trial.job
+            facts = {"settings": job.overrides, "seed": state.seeds[number], "run": job.folder.name}
+            drawn = {**facts, "drawn": state.drawn}
+            if ledger.intend(number, trial.event, drawn, repeatable=True):
+                raise ValueError(f"{LEDGER} has another run {number}, which was drawn otherwise")
+        ledger.sync()
     except ValueError as error:
         raise ConfigError("", f"{folder}: {error}; name another hydra.run.dir") from None
-    if runs:
+    if trials:
         (folder / LEDGER).chmod(0o600)
-    outcomes = train(jobs)
-    if any(one.status == "interrupted" for one in outcomes):
-        return outcomes
+    for trial, outcome in zip(trials, train([one.job for one in trials]), strict=True):
+        trial.outcome = outcome
+    if any(one.outcome.status == "interrupted" for one in trials):
+        return
     if plan.score is not None:
-        outcomes = _score(plan, jobs, outcomes, train)
-    for trial, outcome in zip(trials, outcomes, strict=True):
-        trial.score = _score_of(plan.search, trial, outcome)
-    return outcomes
+        trained = {t.job.number: t for t in trials if t.outcome.status in ENDED}
+        for outcome in train([score_job(plan, one.job) for one in trained.values()]):
+            trained[outcome.number].outcome = outcome
+    for trial in trials:
+        if trial.outcome.status in ENDED:
+            trial.score = _score_of(plan.search, trial.job)
 
 
 def run_quietly(jobs: Sequence[Job]) -> list[Outcome]:
@@ -233,26 +221,14 @@ def score_job(plan: SearchPlan, job: Job) -> Job:
     return Job(job.number, replace(config, search=FROM_SCORE), job.folder / "score", [])
 
 
-def _score(
-    plan: SearchPlan, jobs: Sequence[Job], outcomes: Sequence[Outcome], train: Train
-) -> list[Outcome]:
-    """Score every run that is done."""
-    pairs = zip(jobs, outcomes, strict=True)
-    scoring = [score_job(plan, job) for job, one in pairs if one.status in ("done", "skipped")]
-    found = {one.number: one for one in train(scoring)}
-    return [found.get(job.number, old) for job, old in zip(jobs, outcomes, strict=True)]
-
-
-def _score_of(search: Search, trial: Trial, outcome: Outcome) -> float:
-    """The score of a run; NaN: it failed."""
-    if outcome.status not in ("done", "skipped"):
-        return math.nan
+def _score_of(search: Search, job: Job) -> float:
+    """The score of a run that is done; NaN: it has none."""
     if search.tune.score == "private":
-        rows = read_lines(trial.folder / "score" / "metrics.jsonl")
+        rows = read_lines(job.folder / "score" / "metrics.jsonl")
         return float(
             next(r["release/mean_return"] for r in reversed(rows) if "release/mean_return" in r)
         )
-    summary = json.loads((trial.folder / "summary.json").read_text())
+    summary = json.loads((job.folder / "summary.json").read_text())
     measure = objective_of(summary)
     value = summary[measure.name]["mean"]
     if value is None:

@@ -1,142 +1,106 @@
-"""`tune`: draw, train and score the runs of a search, keep the best, release it with the guarantee of all."""
+"""A search: draw, train and score its runs, keep the best, release it with the guarantee of all."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.folder_names import leaf_name
-from privrl_bench.config.overrides import later_wins, own_folder
+from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.packs.tuning.optuna_sampler import suggest_next
+from privrl_bench.packs.tuning.costs import search_epsilon
 from privrl_bench.packs.tuning.publish import publish
-from privrl_bench.packs.tuning.run_costs import accounts_of
-from privrl_bench.packs.tuning.search import best_of, search_epsilon
 from privrl_bench.packs.tuning.search_plan import SearchPlan, plan_search
 from privrl_bench.packs.tuning.settings import read_search
 from privrl_bench.packs.tuning.trials import (
+    ENDED,
     SearchState,
     Train,
     Trial,
-    jobs_of,
     open_search,
     run_quietly,
     run_trials,
     score_job,
     trials_of,
 )
+from privrl_bench.privacy.account import Account
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import PART_OF_SEARCH, Guarantee
 from privrl_bench.run.plan import make_plan
 from privrl_bench.run.run_dir import RunDir, never_left_running
-from privrl_bench.run.sweep_jobs import Job, Outcome
+from privrl_bench.run.sweep_jobs import Job, Outcome, interruption
 from privrl_bench.run.writable import check_folder
 
 FOLDER = "hydra.run.dir"
-LEDGER_OF_RUN = "ledger.jsonl"
 
 
-@dataclass
-class SearchResult:
-    """How a search ended.
-
-    Attributes:
-        folder: of the search; it holds the kept policy and `summary.json`, as a run folder does.
-        status: done | failed | interrupted.
-        reason: why it is not done.
-        summary: content of summary.json.
-        exit_code: of the command.
-    """
-
-    folder: Path
-    status: str
-    reason: str = ""
-    summary: dict[str, Any] | None = None
-    exit_code: int = 0
-
-    def lines(self) -> list[str]:
-        """What the command prints at its end."""
-        if self.summary is None:
-            return [f"{self.status}: {self.reason}"]
-        summary, measure = self.summary, objective_of(self.summary)
-        searched = summary["search"]
-        noised = "noised score" if searched["scored"] == "private" else "score"
-        return [
-            f"kept    {' '.join(searched['kept'])}; {noised} {searched['score']:.4g}",
-            f"done    {measure.name} {measure.show(summary[measure.name]['mean'])}",
-            f"        epsilon {shown_epsilon(summary['epsilon'])} at delta {summary['delta']:g} with "
-            f"tuning ({summary['guarantee']['status']})",
-            f"        results: {self.folder}",
-        ]
-
-
-def tune(words: Sequence[str], config_dir: str | None = None, show: Any = print) -> SearchResult:
+def search(words: Sequence[str], say: Callable[[str], None]) -> Outcome:
     """Run a search, or resume it, or load it if it is done.
 
-    Guarantee: that of `SearchPlan.guarantee`, or more if runs were repeated: see `privacy/search.py`.
+    Guarantee: that of `SearchPlan.guarantee`, or more if runs were repeated: see `costs.py`.
 
     Args:
         words: of `privrl tune`.
-        config_dir: a folder with YAML files, which win over the package's of their names.
-        show: is given the lines for the terminal.
+        say: receives the lines for the terminal.
+
+    Returns:
+        How it ended; its folder holds the kept policy and summary.json, as a run folder does.
 
     Raises:
         ConfigError: bad input; nothing was trained.
     """
-    with own_folder(config_dir):
-        return _tune(words, show)
-
-
-def _tune(words: Sequence[str], show: Any) -> SearchResult:
     given = [word for word in words if word.lstrip("+").partition("=")[0] != FOLDER]
     places = [word.partition("=")[2] for word in words if word not in given]
     if places and not places[-1].strip("'\""):
         raise ConfigError(FOLDER, "must not be empty; give a folder")
-    search = read_search(given)
-    plan = plan_search(search)
-    if plan.runs[0].given[0].plan_only:
-        raise ConfigError("plan_only", "privrl tune trains; privrl plan shows the plan of a search")
-    folder = Path(places[-1]) if places else _folder(plan, given)
+    plan = plan_search(read_search(given))
+    config = plan.runs[0].given[0]
+    if config.plan_only:
+        raise ConfigError("plan_only", "privrl tune trains; --plan shows what a search costs")
+    pairs = [(k.lstrip("+"), value) for k, _, value in (word.partition("=") for word in given)]
+    named = Path(config.algo.name) / config.env.label / leaf_name(pairs, config.seed)
+    folder = Path(places[-1]) if places else "outputs/tune" / named
     check_folder(FOLDER, folder)
     for line in [*plan.lines(), f"folder  {folder}"]:
-        show(line)
+        say(line)
     with RunDir(folder).lock():
         state = open_search(plan, folder)
-        done = RunDir(folder).status()
-        if done.get("status") == "done":
-            show("done before; nothing was trained")
-            return SearchResult(
-                folder, "done", summary=json.loads((folder / "summary.json").read_text())
-            )
+        if RunDir(folder).status().get("status") == "done":
+            say("done before; nothing was trained")
+            summary = json.loads((folder / "summary.json").read_text())
+            return Outcome("done", folder=str(folder), summary=summary)
         with never_left_running([RunDir(folder)], private=True):
             result = run_search(plan, state, folder)
         RunDir(folder).set_status(result.status, result.reason)
     return result
 
 
-def _folder(plan: SearchPlan, words: Sequence[str]) -> Path:
-    """outputs/tune/<algo>/<env>/<words>."""
-    config = plan.runs[0].given[0]
-    pairs = [(k.lstrip("+"), value) for k, _, value in (word.partition("=") for word in words)]
-    return (
-        Path("outputs/tune") / config.algo.name / config.env.label / leaf_name(pairs, config.seed)
-    )
+def lines_of(result: Outcome) -> list[str]:
+    """What the command prints at the end of a search."""
+    if not result.summary:
+        return [f"{result.status}: {result.reason}"]
+    summary, measure = result.summary, objective_of(result.summary)
+    searched = summary["search"]
+    noised = "noised score" if searched["scored"] == "private" else "score"
+    return [
+        f"kept    {' '.join(searched['kept'])}; {noised} {searched['score']:.4g}",
+        f"done    {measure.name} {measure.show(summary[measure.name]['mean'])}",
+        f"        epsilon {shown_epsilon(summary['epsilon'])} at delta {summary['delta']:g} with "
+        f"tuning ({summary['guarantee']['status']})",
+        f"        results: {result.folder}",
+    ]
 
 
 def run_search(
-    plan: SearchPlan,
-    state: SearchState,
-    folder: Path,
-    train: Train = run_quietly,
-) -> SearchResult:
+    plan: SearchPlan, state: SearchState, folder: Path, train: Train = run_quietly
+) -> Outcome:
     """Train and score the runs that were drawn, and release the best.
 
     Args:
@@ -145,103 +109,103 @@ def run_search(
         folder: of the search.
         train: see `trials.run_trials`.
     """
-    if plan.search.tune.sampler == "tpe":
-        trials, jobs, outcomes = _learn(plan, state, folder, train)
-    else:
-        trials = trials_of(state, folder)
-        jobs = jobs_of(plan, trials, folder)
-        RunDir(folder).set_status("running")
-        outcomes = run_trials(plan, state, trials, jobs, folder, train)
-    stopped = next((one for one in outcomes if one.status == "interrupted"), None)
-    if stopped is not None:
-        return _interrupted(folder, stopped)
-    best = best_of([trial.score for trial in trials], [trial.tie for trial in trials])
+
+    def ended(status: str, reason: str, code: int) -> Outcome:
+        return Outcome(status, reason, str(folder), code)
+
+    resume = "interrupted; rerun the same command to resume"
+    trials = _trained(plan, state, folder, train)
+    if code := interruption([trial.outcome for trial in trials]):
+        return ended("interrupted", resume, code)
+    best = best_of([trial.score for trial in trials], state.ties)
     if best is None:
         reason = (
             f"{plan.search.tune.runs} drew no run, so nothing is released; a search with another seed is "
             "another search, which costs its own epsilon"
         )
-        return SearchResult(folder, "failed", reason, exit_code=1)
-    if math.isnan(trials[best].score):
-        return SearchResult(
-            folder, "failed", f"all runs failed: {outcomes[best].reason}", exit_code=1
-        )
-    guarantee, kept = _after(plan, jobs), trials[best]
+        return ended("failed", reason, 1)
+    kept = trials[best]
+    if math.isnan(kept.score):
+        return ended("failed", f"all runs failed: {kept.outcome.reason}", 1)
+    guarantee, source = _after(plan, [trial.job for trial in trials]), kept.job.folder
     state.kept = best
     state.write(folder)
     if plan.final_words is not None:
-        final = folder / "final"
-        config = compose(later_wins(plan.final_words, kept.settings))
-        (outcome,) = train([Job(0, config, final, [*plan.final_words, *kept.settings])])
+        source, words = folder / "final", [*plan.final_words, *kept.job.overrides]
+        config = compose(later_wins(plan.final_words, kept.job.overrides))
+        (outcome,) = train([Job(0, config, source, words)])
         if outcome.status == "interrupted":
-            return _interrupted(folder, outcome)
-        if outcome.status not in ("done", "skipped"):
-            return SearchResult(folder, "failed", outcome.reason, exit_code=1)
-        guarantee = _with_own(guarantee, _gate_of(config, final))
-        summary = publish(folder, final, kept, guarantee, plan)
-    else:
-        summary = publish(folder, kept.folder, kept, guarantee, plan)
-    return SearchResult(folder, "done", summary=summary)
+            return ended("interrupted", resume, outcome.exit_code or 130)
+        if outcome.status not in ENDED:
+            return ended("failed", outcome.reason, 1)
+        guarantee = _at_least(guarantee, _gate_of(config, source).guarantee(0))
+    summary = publish(folder, source, kept, guarantee, plan)
+    return replace(ended("done", "", 0), summary=summary)
 
 
-def _interrupted(folder: Path, outcome: Outcome) -> SearchResult:
-    reason = "interrupted; rerun the same command to resume"
-    return SearchResult(folder, "interrupted", reason, exit_code=outcome.exit_code or 130)
+def _trained(plan: SearchPlan, state: SearchState, folder: Path, train: Train) -> list[Trial]:
+    """All runs, trained and scored: together, or in turn where settings depend on earlier scores."""
+    if plan.search.tune.sampler != "tpe":
+        trials = trials_of(plan, state, 0, folder)
+        RunDir(folder).set_status("running")
+        run_trials(plan, state, trials, folder, train)
+        return trials
+    from privrl_bench.packs.tuning.optuna_sampler import suggest_next
 
-
-def _learn(
-    plan: SearchPlan, state: SearchState, folder: Path, train: Train
-) -> tuple[list[Trial], list[Job], list[Outcome]]:
-    """Runs one after the other, whose settings depend on earlier scores."""
-    known: list[Trial] = []
-    jobs: list[Job] = []
-    outcomes: list[Outcome] = []
-    seed = int(state.asked["seed"])
-    RunDir(folder).set_status("running")
-    for i in range(state.count):
-        if i == len(state.settings):
-            before = [(trial.settings, trial.score) for trial in known]
-            state.settings.append(suggest_next(plan.search.space, before, seed + i))
+    trials = []
+    while len(trials) < state.count:
+        if len(trials) == len(state.settings):
+            known = [(trial.job.overrides, trial.score) for trial in trials]
+            seed = int(state.asked["seed"]) + len(trials)
+            state.settings.append(suggest_next(plan.search.space, known, seed))
             state.write(folder)
-        trial = trials_of(state, folder)[i]
-        (job,) = jobs_of(plan, [trial], folder)
-        (outcome,) = run_trials(plan, state, [trial], [job], folder, train)
-        known.append(trial)
-        jobs.append(job)
-        outcomes.append(outcome)
-        if outcome.status == "interrupted":
+        new = trials_of(plan, state, len(trials), folder)
+        RunDir(folder).set_status("running")
+        run_trials(plan, state, new, folder, train)
+        trials += new
+        if any(trial.outcome.status == "interrupted" for trial in new):
             break
-    return known, jobs, outcomes
+    return trials
+
+
+def best_of(scores: Sequence[float], ties: Sequence[float]) -> int | None:
+    """The run with the largest score; None without runs. NaN is the worst score.
+
+    >>> best_of([1.0, math.nan, 3.0, 3.0], [0.1, 0.9, 0.4, 0.2]), best_of([], [])
+    (2, None)
+    """
+    ranked = [-math.inf if math.isnan(score) else score for score in scores]
+    return max(range(len(ranked)), key=lambda i: (ranked[i], ties[i]), default=None)
+
+
+# --- the guarantee with what the ledgers have
 
 
 def _after(plan: SearchPlan, jobs: Sequence[Job]) -> Guarantee:
-    """The guarantee with what the ledgers have: a run whose rounds were repeated costs more than planned."""
-    found, search = plan.guarantee, plan.search
-    if search.tune.public is not None:
+    """The guarantee of the search, or more: a run whose rounds were repeated costs more than planned."""
+    found, asked = plan.guarantee, plan.search
+    if asked.tune.public is not None:
         return found
-    parts = [(accounts_of(plan.runs), list(jobs))]
+    parts: list[tuple[list[Account], list[Job]]] = [([p.gate for p in plan.runs], list(jobs))]
     if plan.score is not None:
         parts.append(([plan.score], [score_job(plan, job) for job in jobs]))
     for planned, runs in parts:
-        there = [job for job in runs if (job.folder / LEDGER_OF_RUN).exists()]
-        gates = [_gate_of(job.config, job.folder) for job in there]
+        gates = [_gate_of(job.config, job.folder) for job in runs if job.folder.exists()]
         repeated = [gate for gate in gates if gate.ledgers[0].summary()["repeated"]]
         if repeated:
-            more = search_epsilon([*planned, *repeated], search.runs, found.delta)
-            caveats = {k: v for gate in repeated for k, v in gate.guarantee(0).caveats.items()}
-            caveats.pop(PART_OF_SEARCH, None)
-            caveats = {**found.caveats, **caveats}
-            found = replace(found, epsilon=max(found.epsilon, more), caveats=caveats)
+            more = search_epsilon([*planned, *repeated], asked.runs, found.delta)
+            for gate in repeated:
+                found = _at_least(found, replace(gate.guarantee(0), epsilon=more))
     return found
 
 
 def _gate_of(config: RunConfig, folder: Path) -> Gate:
     """The gate of a run with the run's ledger."""
-    return make_plan([config]).opened([folder / LEDGER_OF_RUN]).gate
+    return make_plan([config]).opened([folder / "ledger.jsonl"]).gate
 
 
-def _with_own(guarantee: Guarantee, gate: Gate) -> Guarantee:
-    """The guarantee, or more if the run with the kept settings has more."""
-    own = gate.guarantee(0)
-    epsilon = max(guarantee.epsilon, own.epsilon)
-    return replace(guarantee, epsilon=epsilon, caveats={**guarantee.caveats, **own.caveats})
+def _at_least(guarantee: Guarantee, other: Guarantee) -> Guarantee:
+    """A guarantee with the epsilon of another, if it is larger, and with its caveats, too."""
+    caveats = {k: v for k, v in other.caveats.items() if k != PART_OF_SEARCH}
+    epsilon = max(guarantee.epsilon, other.epsilon)
+    return replace(guarantee, epsilon=epsilon, caveats=guarantee.caveats | caveats)

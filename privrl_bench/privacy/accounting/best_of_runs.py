@@ -35,6 +35,7 @@ from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.accounting.cost import analysed
 from privrl_bench.privacy.accounting.exact_gaussian import brentq
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
+from privrl_bench.privacy.noise import noise_source
 
 _PER_DECADE = 16  # points of a profile
 _WIDTH = 0.05  # of a step of T
@@ -42,6 +43,7 @@ _SHIFTS = tuple(0.02 * i for i in range(100))  # values of h that are tried
 _LEAST_GAMMA = 1e-12
 _MOST_POISSON = 500.0  # exp(-mean), from which a number is drawn, must not be 0
 _MOST_EPSILON = 700.0  # of a point of a profile: exp must be finite
+_COUNT, _TIES, _SETTINGS, _SEEDS = range(4)  # draws of a search
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,45 @@ class RunCount:
         if self.shape == 0.0:
             return (1.0 - self.gamma) / -math.log(self.gamma)
         return self.shape * (1.0 - self.gamma) / math.expm1(-self.shape * math.log(self.gamma))
+
+
+@dataclass(frozen=True)
+class SearchDraw:
+    """What a search draws before its first run; as secret as the noise.
+
+    Attributes:
+        count: K, the number of runs.
+        ties: [K] numbers that order runs of equal scores.
+        settings: [K, D] uniform numbers in (0, 1].
+        seeds: [K] seeds of the runs.
+    """
+
+    count: int
+    ties: list[float]
+    settings: np.ndarray
+    seeds: list[int]
+
+
+def draw_search(
+    kind: str, seed: int, identity: int, runs: RunCount | int, dimensions: int
+) -> SearchDraw:
+    """Draw a search, from the source of the noise.
+
+    Args:
+        kind: `privacy.noise`.
+        seed: of the search.
+        identity: a number that stands for everything that was asked for; see `SeededNoise`.
+        runs: the distribution of the number of runs, or the number.
+        dimensions: D, how many settings are drawn.
+    """
+    source = noise_source(kind, seed, identity)
+    count = runs if isinstance(runs, int) else runs.draw(1.0 - float(source.uniform(1, _COUNT)[0]))
+    return SearchDraw(
+        count,
+        source.uniform(count, _TIES).tolist(),
+        source.uniform(count * dimensions, _SETTINGS).reshape(count, dimensions),
+        [int(x) for x in np.ceil(source.uniform(count, _SEEDS) * 2**32) - 1],
+    )
 
 
 class Profile:

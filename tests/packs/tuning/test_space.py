@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from privrl_bench.errors import ConfigError
-from privrl_bench.packs.tuning.space import Distribution, grid, is_distribution, split_words
+from privrl_bench.packs.tuning.space import Distribution, grid, split_words
 
 UNIFORMS = (np.arange(4000) + 0.5) / 4000
 
@@ -69,6 +69,7 @@ def test_bad_distributions(word, message):
         split_words(["b=choice(1,2)", "b=uniform(0,1)"])
 
 
-def test_other_functions_are_no_distributions():
-    assert not is_distribution("seed=range(3)")
-    assert not is_distribution("a=mine(3)")
+@pytest.mark.parametrize("word", ["seed=range(3)", "a=mine(3)"])
+def test_other_functions_are_no_distributions(word):
+    with pytest.raises(ConfigError, match=r"is a grid of a sweep|no such function 'mine'"):
+        split_words([word])

@@ -14,11 +14,12 @@ from privrl_bench.cli.main import main
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
 from privrl_bench.packs.tuning import trials, tune_runs
-from privrl_bench.packs.tuning.search import best_of, draw_search, search_epsilon
+from privrl_bench.packs.tuning.costs import search_epsilon
 from privrl_bench.packs.tuning.search_plan import plan_search, score_config
 from privrl_bench.packs.tuning.settings import read_search
 from privrl_bench.packs.tuning.trials import score_job
-from privrl_bench.privacy.accounting.best_of_runs import RunCount, profile_epsilon
+from privrl_bench.packs.tuning.tune_runs import best_of
+from privrl_bench.privacy.accounting.best_of_runs import RunCount, draw_search, profile_epsilon
 from privrl_bench.privacy.accounting.exact_gaussian import epsilon_at
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.run.plan import make_plan
@@ -89,11 +90,11 @@ def test_without_noise_there_is_no_guarantee():
 
 def test_plan_command(capsys):
     words = [*SMALL, LR, *SCORE, "privacy.z=2", "privacy.population=1000"]
-    assert main(["plan", *words]) == 0
+    assert main(["tune", "--plan", *words]) == 0
     shown = capsys.readouterr().out
     assert "8 runs in the mean (poisson(8)) on private users; scored by 20 users" in shown
     assert "epsilon 3.623 with tuning, 1.994 without" in shown
-    assert main(["plan", "--json", *words]) == 0
+    assert main(["tune", "--plan", "--json", *words]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["epsilon"] > found["epsilon_without_tuning"]
 
@@ -335,7 +336,7 @@ def test_repeated_rounds_of_scores_and_of_the_last_run_count(done, tmp_path):
             if k != "version"
         }
     )
-    jobs = trials.jobs_of(plan, trials.trials_of(state, folder), folder)
+    jobs = [trial.job for trial in trials.trials_of(plan, state, 0, folder)]
     assert tune_runs._after(plan, jobs) == plan.guarantee
     score = score_job(plan, jobs[0])
     ledger = Ledger(score.folder / "ledger.jsonl")
@@ -346,7 +347,8 @@ def test_repeated_rounds_of_scores_and_of_the_last_run_count(done, tmp_path):
     gate = tune_runs._gate_of(score.config, score.folder)
     assert more == search_epsilon([plan.score, gate], plan.search.runs, 1e-5)
     small = replace(plan.guarantee, epsilon=0.1)
-    assert tune_runs._with_own(small, gate).epsilon == gate.guarantee(0).epsilon > 0.1
+    own = gate.guarantee(0)
+    assert tune_runs._at_least(small, own).epsilon == own.epsilon > 0.1
 
 
 def test_too_many_repeats_and_caveats_of_repeats_are_those_of_a_run(tmp_path):
@@ -478,7 +480,7 @@ def test_a_public_simulator_costs_nothing(tmp_path):
     [
         ([PUBLIC], "nothing to search"),
         ([LR], "tune.score_range: tune.score=private needs the range"),
-        ([LR, "tune.scor=public"], r"tune.scor: no such key \(did you mean score\?\)"),
+        ([LR, "tune.scor=public"], r"tune.scor: no such key \(did you mean tune.score\?\)"),
         ([LR, PUBLIC, "tune.runs=poison(8)"], r"tune.runs: must be one of .*did you mean poisson"),
         ([LR, PUBLIC, "tune.runs=poisson(0.5)"], "tune.runs: poisson takes a mean above 1"),
         ([LR, PUBLIC, "tune.runs=fixed(2.5)"], "tune.runs: fixed takes one integer"),
@@ -490,11 +492,11 @@ def test_a_public_simulator_costs_nothing(tmp_path):
         ([LR, *SCORE, "tune.public=x=1", "tune.runs=fixed(2)"], "tune.score: a search on a public"),
         ([LR, PUBLIC, "tune.users=0.2"], "tune.users: needs the number of users"),
         ([LR, PUBLIC, "tune.users=2"], "tune.users: must be null or between 0 and 1"),
-        ([LR, *SCORE, "tune.score_users=many"], "tune.score_users: must be an integer"),
+        ([LR, *SCORE, "tune.score_users=many"], "tune.score_users: must be null or an integer"),
         ([LR, "tune.score_range=[3,1]"], "tune.score_range: must be null or"),
-        ([LR, "tune.score_range=[0,nan]"], "tune.score_range: must be a list of numbers"),
-        ([LR, "tune.score_range=[0,.inf]"], "tune.score_range: must be a list of numbers"),
-        ([LR, "tune.score_range=[a,b]"], "tune.score_range: must be a list of numbers"),
+        ([LR, "tune.score_range=[0,nan]"], "tune.score_range: must be finite"),
+        ([LR, "tune.score_range=[0,.inf]"], "tune.score_range: must be null or a list of numbers"),
+        ([LR, "tune.score_range=[a,b]"], "tune.score_range: must be null or a list of numbers"),
         ([LR, PUBLIC, "seed=choice(1,2)"], "seed: is the same in all runs"),
         ([LR, PUBLIC, "privacy.delta=choice(1e-5,1e-6)"], "privacy.delta: is the same"),
         ([PUBLIC, "algo.lrr=uniform(1,2)"], r"algo.lrr: .*did you mean algo.lr"),
@@ -580,7 +582,10 @@ def test_a_dataset_is_not_scored_by_users(sets):
 
 @pytest.mark.slow
 def test_audit_of_a_search_is_below_the_claim(tmp_path):
-    audit = pb.audit_epsilon(
+    words = [*SMALL, LR, PUBLIC, "privacy.z=0.7", "tune.runs=fixed(2)"]
+    few = ["--scores", "300", "--folder", f"{tmp_path}/few"]
+    assert main(["tune", "--audit", "epsilon", *few, *words]) == 0
+    audit = pb.tune_epsilon(
         [*SMALL, LR, PUBLIC, "privacy=fixed", "privacy.z=0.7", "tune.runs=logarithmic(4)"],
         options=pb.AuditOptions(scores=6000, per_round=16),
         folder=tmp_path / "audit",
@@ -589,3 +594,15 @@ def test_audit_of_a_search_is_below_the_claim(tmp_path):
     assert audit.ok
     assert finding.claim == audit.guarantee.epsilon
     assert 0.2 * finding.claim < finding.best.epsilon < finding.claim
+
+
+def test_the_scores_of_a_secure_search_have_secure_noise():
+    words = ["algo=dppg", "env=cartpole", "privacy=fixed", "privacy.noise=secure", "privacy.z=9"]
+    words += ["total_steps=8192", "algo.lr=loguniform(0.001,0.1)", "tune.score=private"]
+    words += ["tune.score_range=[0,500]", "tune.score_users=9"]
+    search = read_search(words)
+    plan = plan_search(search)
+    kinds = {one.config.privacy.noise for one in plan.runs}
+    assert kinds | {plan.score.config.noise} == {"secure"}
+    own = score_config(search, plan.runs[0].config, 9, 1.0, None)
+    assert own.privacy.noise == "secure"

@@ -1,116 +1,108 @@
-"""A search: several private runs, of which the best is released. What it draws, and what it costs.
+"""What a search costs: epsilon of several private runs, of which the best is released.
 
-The number of runs, the settings of each and the ties are drawn before the first run, from the source of the
-noise: they are as secret as it. `accounting/best_of_runs.py` has the theorems. A fixed number of runs is
-composed: its epsilon covers the release of every run, so that later settings may depend on earlier results.
+`accounting/best_of_runs.py` has the theorems. A fixed number of runs is composed: its epsilon covers the
+release of every run, so that later settings may depend on earlier results.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from privrl_bench.config.schema import PrivacyConfig
-from privrl_bench.errors import PrivacyError
+from privrl_bench.composition.compose import compose
+from privrl_bench.config.overrides import later_wins
+from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.kernels.machine import check_hardware
+from privrl_bench.packs.tuning.settings import Search
 from privrl_bench.privacy.account import Account
 from privrl_bench.privacy.accounting.best_of_runs import RunCount, profile_epsilon, renyi_epsilon
 from privrl_bench.privacy.accounting.calibrate import least_noise
-from privrl_bench.privacy.accounting.releases import ReleaseEvent, joint_z
-from privrl_bench.privacy.contribution import Block
-from privrl_bench.privacy.guarantee import PART_OF_SEARCH, Guarantee, Unit
-from privrl_bench.privacy.ledger import Ledger
+from privrl_bench.privacy.accounting.releases import joint_z
+from privrl_bench.privacy.guarantee import PART_OF_SEARCH, Guarantee
 from privrl_bench.privacy.mechanisms import ledger_class
-from privrl_bench.privacy.noise import noise_source
-
-_COUNT, _TIES, _SETTINGS, _SEEDS = range(4)
+from privrl_bench.run.plan import Plan, make_plan
 
 
-@dataclass(frozen=True)
-class SearchDraw:
-    """What a search draws.
-
-    Attributes:
-        count: K, the number of runs; secret where it is random.
-        ties: [K] numbers that order runs of equal scores.
-        settings: [K, D] uniform numbers in (0, 1].
-        seeds: [K] seeds of the runs.
-    """
-
-    count: int
-    ties: list[float]
-    settings: np.ndarray
-    seeds: list[int]
+def first_setting(search: Search) -> list[str]:
+    """Words of one setting."""
+    return [f"{one.key}={one.ends[0]}" for one in search.space]
 
 
-def draw_search(
-    kind: str, seed: int, identity: int, runs: RunCount | int, dimensions: int
-) -> SearchDraw:
-    """Draw a search.
+def runs_of_costs(search: Search, words: Sequence[str]) -> list[Plan]:
+    """A run for each cost and set of caveats that drawn settings can lead to.
 
-    Args:
-        kind: `privacy.noise`.
-        seed: of the search.
-        identity: a number that stands for everything that was asked for; see `SeededNoise`.
-        runs: the distribution of the number of runs, or the number.
-        dimensions: D, how many settings are drawn.
-    """
-    source = noise_source(kind, seed, identity)
-    count = runs if isinstance(runs, int) else runs.draw(1.0 - float(source.uniform(1, _COUNT)[0]))
-    return SearchDraw(
-        count,
-        source.uniform(count, _TIES).tolist(),
-        source.uniform(count * dimensions, _SETTINGS).reshape(count, dimensions),
-        [int(x) for x in np.ceil(source.uniform(count, _SEEDS) * 2**32) - 1],
-    )
-
-
-def announce_runs(path: Path, runs: Mapping[int, tuple[ReleaseEvent, Mapping[str, Any]]]) -> None:
-    """Write a line of the search's ledger for every run, on the disk before any of them starts.
-
-    Args:
-        path: of the ledger.
-        runs: number of each -> what one of its releases is, and public facts of its line.
+    All combinations of choices outside `algo`; those of `algo` one key at a time. `covers` finds other ones.
 
     Raises:
-        ValueError: the ledger is damaged, or has another run of one of these numbers.
+        ConfigError: a run cannot be made, or settings differ in what one user is.
     """
-    ledger = Ledger(path)
-    for number, (event, facts) in runs.items():
-        if ledger.intend(number, event, dict(facts), repeatable=True):
-            raise ValueError(f"{path.name} has another run {number}, which was drawn otherwise")
-    ledger.sync()
+    choices = [one for one in search.space if one.kind == "choice"]
+    outside = [one for one in choices if not one.key.startswith("algo.")]
+    settings = [
+        [f"{one.key}={value}" for one, value in zip(outside, values, strict=True)]
+        for values in itertools.product(*(one.values for one in outside))
+    ]
+    settings += [
+        [f"{one.key}={value}"] for one in choices if one not in outside for value in one.values[1:]
+    ]
+    found: dict[Any, Plan] = {}
+    for own in settings:
+        config = compose([*words, *later_wins(first_setting(search), own)])
+        check_hardware(config)
+        parts = make_plan([config])
+        found.setdefault((cost_of(parts), frozenset(_caveats(parts))), parts)
+        if _unit(parts) != _unit(next(iter(found.values()))):
+            raise ConfigError(
+                own[0].partition("=")[0],
+                f"{' '.join(own)} changes what one user is ({parts.gate.unit.text}); search each alone",
+            )
+    return list(found.values())
 
 
-def best_of(scores: Sequence[float], ties: Sequence[float]) -> int | None:
-    """The run with the largest score; None without runs. NaN is the worst score.
-
-    >>> best_of([1.0, math.nan, 3.0, 3.0], [0.1, 0.9, 0.4, 0.2]), best_of([], [])
-    (2, None)
-    """
-    ranked = [-math.inf if math.isnan(score) else score for score in scores]
-    return max(range(len(ranked)), key=lambda i: (ranked[i], ties[i]), default=None)
+def covers(known: Sequence[Plan], parts: Plan) -> bool:
+    """Whether an analysis of `known` is one of this run, too: its cost, unit and caveats."""
+    caveats = {name for one in known for name in _caveats(one)}
+    costs = [cost_of(one) for one in known]
+    same = _unit(parts) == _unit(known[0]) and _caveats(parts) <= caveats
+    return same and cost_of(parts) in costs
 
 
-def score_account(privacy: PrivacyConfig, steps: int) -> Account:
-    """The account of one private score: a noised mean return of `privacy.users_per_round` users.
+def _caveats(parts: Plan) -> set[str]:
+    return set(parts.gate.guarantee(0).caveats) - {PART_OF_SEARCH}
+
+
+def _unit(parts: Plan) -> tuple[str, str, str]:
+    """What the guarantee is about."""
+    found = parts.gate.guarantee(0)
+    return found.unit, found.notion, found.adjacency
+
+
+def cost_of(parts: Plan) -> Any:
+    """What a run costs, for comparison: its event and how often one user is in it."""
+    return parts.gate.mechanism.planned_releases(0, parts.gate.participation)
+
+
+def together(parts: Sequence[Guarantee], **notes: str) -> Guarantee:
+    """The guarantee that covers each of several runs, of the same users or of others.
+
+    It has the largest epsilon (users who are in one run only: parallel composition), and the caveats of all.
 
     Args:
-        privacy: of the score (`algo=mean_return`).
-        steps: most steps of an episode.
+        parts: of the runs; of two notes of one name the first counts.
+        **notes: further ones, which replace those of the runs.
     """
-    return Account(
-        configs=[privacy],
-        blocks=(Block("return", 1, privacy.clip),),
-        unit=Unit(f"one user who scores a policy: one whole episode of at most {steps} steps", 1),
-        rounds=1,
-        noises=[noise_source(privacy.noise, 0, 0)],
-        ledgers=[Ledger(None)],
+    caveats = {name: why for part in parts for name, why in part.caveats.items()}
+    known = {name: why for part in reversed(parts) for name, why in part.notes.items()}
+    return replace(
+        parts[0],
+        epsilon=max(part.epsilon for part in parts),
+        unit="; or, of other users, ".join(dict.fromkeys(part.unit for part in parts)),
+        caveats=caveats,
+        notes=known | notes,
     )
 
 
@@ -196,22 +188,12 @@ def search_guarantee(
         runs: see `search_epsilon`.
         parts: of the runs about their users, who are the same unit in all; and of the score, about others.
     """
-    first = parts[0]
-    caveats = {k: v for part in parts for k, v in part.caveats.items() if k != PART_OF_SEARCH}
-    notes = {k: v for part in reversed(parts) for k, v in part.notes.items()}
-    notes["runs"] = "epsilon is for this search alone; other runs about the same users compose"
-    notes["search"] = describe(runs)
+    alone = "epsilon is for this search alone; other runs about the same users compose"
+    found = together(parts, runs=alone, search=describe(runs))
+    notes = found.notes
     if "scope" in notes:
         notes["scope"] = notes["scope"].replace("not tuning on the same users, ", "")
-    units = list(dict.fromkeys(part.unit for part in parts))
-    return replace(
-        first,
-        epsilon=epsilon,
-        delta=delta,
-        unit="; or, of other users, ".join(units),
-        caveats=caveats,
-        notes=notes,
-    )
+    return replace(found, epsilon=epsilon, delta=delta)
 
 
 def describe(runs: RunCount | int) -> str:
