@@ -3,7 +3,7 @@
     python scripts/check_epsilon.py [--check]
 
 Compositions of Gaussians: the formula of Balle and Wang (2018) in 50 digits. Sampled cohorts: a lower and an
-upper bound from the densities of the outputs alone (`privrl_bench/audit/brackets.py`), without dp-accounting.
+upper bound from the densities of the outputs alone (`tests/privacy/brackets.py`), without dp-accounting.
 Poisson cohorts without a cap also: Opacus' PRV accountant, if opacus is installed; it is no dependency. Exits
 with 1 if an epsilon is below its lower bound; --check writes nothing.
 """
@@ -24,7 +24,6 @@ import mpmath
 import numpy as np
 from scipy import stats
 
-from privrl_bench.audit import brackets
 from privrl_bench.metrics import shown_epsilon, shown_measured
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, joint_z
@@ -34,7 +33,11 @@ from privrl_bench.privacy.mechanisms import smooth
 from privrl_bench.privacy.mechanisms.tree import levels
 from privrl_bench.reporting.table_writer import compact
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "epsilon_checks.md"
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "tests" / "privacy"))
+import brackets  # noqa: E402
+
+PAGE = ROOT / "docs" / "epsilon_checks.md"
 Bracket = tuple[float, float]
 
 
@@ -316,7 +319,7 @@ HEAD = """# Epsilon against independent computations
 *upper* are bounds that share no code with it:
 
 - Gaussian compositions: the formula of Balle and Wang in 50 digits (both bounds are equal).
-- Sampled cohorts: discretised output densities, composed by FFT (`privrl_bench/audit/brackets.py`).
+- Sampled cohorts: discretised output densities, composed by FFT (`tests/privacy/brackets.py`).
 - Smooth sensitivity: the exact epsilon of the largest shift and scale that the theorem allows, and the
   theorem, which is loose.
 - Cohorts with a cap, and `uniform_single_user` (one of n users in each round): bounds of the pair of

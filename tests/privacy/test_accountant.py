@@ -261,7 +261,7 @@ def checks():
 
 def test_known_answers_of_the_independent_bounds(checks):
     """Balle and Wang's formula; Gaussians by the brackets; Poisson cohorts of an audit."""
-    from privrl_bench.audit.brackets import bracket, poisson
+    from brackets import bracket, poisson
 
     assert checks.balle_wang(2.0, 1e-5) == pytest.approx(9.997256, abs=1e-6)
     for count, exact in ((1, 4.377178), (4, 9.997256)):
@@ -301,7 +301,7 @@ def test_a_lower_bound_says_whose_it_is(checks):
 @pytest.mark.parametrize(("z", "count", "delta"), [(1.5, 1000, 1e-5), (1.0, 1000, 1e-3)])
 def test_small_epsilons_are_within_one_percent(z, count, delta):
     """The fixed cells of 1e-3 were 14.8 % and 5.8 % above at q = 0.001."""
-    from privrl_bench.audit.brackets import bracket, poisson
+    from brackets import bracket, poisson
 
     ours = ledger_epsilon(
         [ReleaseEvent("gaussian", z, "add_or_remove", 0.001, sampling="poisson")] * count, delta
