@@ -17,13 +17,9 @@ import torch
 from torch import Tensor
 
 from privrl_bench.composition.compose import compose
-from privrl_bench.packs.text.extra import need
-from privrl_bench.packs.text.fine_tuning import make_adapter
+from privrl_bench.packs.text.fine_tuning import AnswerBatch, AnswerTrainer, make_adapter
+from privrl_bench.packs.text.models import need
 from privrl_bench.packs.text.text_settings import DppgTextConfig
-from privrl_bench.packs.text.user_fine_tuning import (
-    AnswerBatch,
-    AnswerTrainer,
-)
 
 SHAPES = {
     "small": {"vocab_size": 1000, "n_positions": 128, "n_embd": 64, "n_layer": 3, "n_head": 4},

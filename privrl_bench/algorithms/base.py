@@ -21,7 +21,7 @@ from privrl_bench.privacy.contribution import Block, Contribution, Released
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.mechanisms.gaussian import Gaussian
 from privrl_bench.privacy.mechanisms.mechanism import Mechanism
-from privrl_bench.types import EnvSpec, Scaling, State, TextBatch, Transitions, UserBatch
+from privrl_bench.types import EnvSpec, Scaling, State, Transitions, UserBatch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,14 +58,12 @@ class PublicSources:
         simulate: (policy, episodes of each replica) -> (policy_params [R, P], round) -> simulated
             episodes.
         transitions: the public part of an offline run's dataset.
-        task: models and prompts of a text environment.
-        ask: (adapter, how many) -> (policy_params [R, size], round) -> answers to public prompts.
+        given: what the kind of users has beside them (`Users.public_sources`), for algorithms of its pack.
     """
 
     simulate: Callable[[Policy, int], Callable[[Tensor, int], UserBatch]] | None = None
     transitions: Transitions | None = None
-    task: Any = None
-    ask: Callable[[Any, int], Callable[[Tensor, int], TextBatch]] | None = None
+    given: Any = None
 
 
 class Schedule:

@@ -27,15 +27,7 @@ from privrl_bench.privacy.rules import unused
 VERSION = 1
 # Keys, or sections ending with a dot, that change neither data nor rows nor noise nor schedule.
 IGNORED = (
-    *(
-        "log.",
-        "plan_only",
-        "resume",
-        "plugins",
-        "hyperparameter_source",
-        "env.text.cache",
-        "env.check",
-    ),
+    *("log.", "plan_only", "resume", "plugins", "hyperparameter_source", "env.check"),
     *("hardware.workers", "hardware.shard_users", "hardware.max_replicas"),
     *("hardware.engine", "hardware.address"),
 )
@@ -82,6 +74,7 @@ def identity(config: RunConfig, without: Iterable[str] = ()) -> dict[str, Any]:
     return (
         {"version": VERSION}
         | constant
+        | {"env.text.size": "small"}  # a key that version 1 had
         | {
             key: _renamed(key, value)
             for key, value in sorted(_flat(config, RunConfig, "").items())

@@ -53,7 +53,10 @@ SET_BY_FILES = {
 
 # Keys of earlier versions, with the value that all runs have now; and those that never mattered.
 CONSTANT: dict[str, Any] = {"hardware.threads": 1}
-REMOVED = (*CONSTANT, "hardware.env_workers", "hardware.eval_process", "hardware.processes")
+REMOVED = (
+    *(*CONSTANT, "hardware.env_workers", "hardware.eval_process", "hardware.processes"),
+    *("env.text.cache", "env.text.size"),
+)
 
 
 def first_line(error: Exception) -> str:
@@ -201,7 +204,7 @@ def no_such_key(key: str, names: Iterable[str], free: bool, groups: Iterable[str
     """
     if free:
         return ConfigError(key, f"no such key; add it with +{key}=<value>")
-    if key in REMOVED:
+    if key in REMOVED and key.startswith("hardware."):
         return ConfigError(key, "was replaced by hardware.workers, the number of processes")
     known = [name for name in names if name not in SET_BY_FILES]
     parent = key.rpartition(".")[0]

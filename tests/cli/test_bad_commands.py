@@ -20,7 +20,6 @@ from privrl_bench.cli import train as cli
 from privrl_bench.composition.compose import compose
 from privrl_bench.envs import construction as making
 from privrl_bench.packs.offline import collect
-from privrl_bench.packs.text import command as text
 from privrl_bench.papers import reproduce
 
 COMMANDS: dict[str, Callable[[list[str]], object]] = {
@@ -28,7 +27,6 @@ COMMANDS: dict[str, Callable[[list[str]], object]] = {
     "privrl-audit": audit.main,
     "privrl-report": report.main,
     "privrl-collect": collect.main,
-    "privrl-text": text.main,
     "privrl": privrl.main,
     "privrl-reproduce": reproduce.main,
 }
@@ -149,7 +147,7 @@ BAD = {
     "env.user=episode env.user_steps=9": "env.user_steps: has no effect with env.user=episode",
     "env.domain=walker": "env.domain: is for dm_control",
     "env=dmc env.domain=walker env.task=walk env.id=X-v0": "env.id: is a Gymnasium id",
-    "env.text.size=smoke": "env.text.size: is for texts",
+    "env.text.holdout=5": "env.text.holdout: is for texts",
     "data.users=5": "data.users: splits a dataset",
     "env.obs_scaling=none env.obs_mean=[0,0,0,0]": "env.obs_mean: has no effect with env.obs_scaling=none",
     "env.obs_mean=[0,0] env.obs_scaling=public": "env.obs_mean: must have 4 numbers, as env.obs_std has, got 2",
@@ -229,10 +227,6 @@ BAD = {
     "privrl-collect env=pendulum seed=1 seed=2": "seed: given twice",
     "privrl-collect env=chain policy=uniform name=a/b-v0": "name: must have the form "
     "name-v0 or group/name-v0, of letters, digits, _ and -, a group of at least two, got 'a/b-v0'",
-    "privrl-text size=smoke size=small": "size: given twice",
-    "privrl-text size=big": "size: must be one of small, smoke, got 'big'",
-    "privrl-text seed=1.5": "seed: must be an integer >= 0",
-    "privrl-text cache=/proc/x size=smoke": "cache: cannot write /proc/x",
     # a typo in each command
     "privrl plna": "no command 'plna' (did you mean plan?); allowed: ",
     "privrl-collect": "env: is missing; for example env=pendulum",
@@ -268,7 +262,7 @@ BAD = {
     "privrl reproduce all --scale=smoky": "--scale: must be one of ",
     "privrl reproduce all --seeds=0": "--seeds: must be an integer >= 1, got 0",
     "privrl-reproduce": "ITEM: is required; see privrl reproduce --help",
-    "privrl text sise=smoke": "sise: no such key (did you mean size?); allowed: size, seed, cache",
+    "privrl text size=small": "size: no such argument; see privrl text",
     "--multirum seed=1,2": "--multirum: no such argument (did you mean --multirun?); see privrl-bench",
 }
 

@@ -17,7 +17,6 @@ from privrl_bench.composition import hydra_compose as config
 from privrl_bench.errors import ConfigError
 from privrl_bench.packs.offline import collect, recording
 from privrl_bench.packs.text import command as text
-from privrl_bench.packs.text import small_models
 from privrl_bench.papers import reproduce
 from privrl_bench.run import crash
 from privrl_bench.run import experiment as training
@@ -52,7 +51,7 @@ def test_a_defect_is_one_line_and_a_file(
     monkeypatch.setattr(config, "hydra_overrides", broken)
     monkeypatch.setattr(report, "load_runs", broken)
     monkeypatch.setattr(recording, "make_plan", broken)
-    monkeypatch.setattr(small_models, "made", broken)
+    monkeypatch.setattr(text, "small", broken)
     monkeypatch.setattr(reproduce, "reproduce", broken)
     commands = {
         "bench": (cli.main, []),

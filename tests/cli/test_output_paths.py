@@ -26,7 +26,6 @@ FOLDERS = {
     f"audit epsilon {SMALL} --folder PATH": "--folder",
     "report RUN --out PATH": "--out",
     "reproduce dppg-table1 --scale smoke --out PATH": "--out",
-    "text size=smoke cache=PATH": "cache",
 }
 # Commands that write below `outputs` -> the argument in the message.
 IN_OUTPUTS = {

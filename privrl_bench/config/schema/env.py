@@ -49,12 +49,7 @@ class TextConfig(Section):
     min_characters: int = integer(200, least=0)  # a shorter review is an absent user
     holdout: int = integer(20, least=2)  # one review in this many is public, chosen by a hash
     reviews: int | None = integer(25_000, least=2)  # maximum number of reviews; null: all of a file
-    seed: int = (
-        random_seed()
-    )  # of made models and reviews, of the order of users and of prompt lengths
-    size: str = choice("small", ("small", "smoke"))  # of the made models; smoke: for tests
-    # folder of the made models; null: PRIVRL_BENCH_CACHE or the user's cache folder
-    cache: str | None = None
+    seed: int = random_seed()  # of made reviews, of the order of users and of prompt lengths
 
     def __post_init__(self) -> None:
         super().__post_init__()

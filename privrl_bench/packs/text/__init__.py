@@ -11,12 +11,12 @@ PLUGIN = Plugin(
         "ppo_text": ("privrl_bench.packs.text.ppo_text", f"{_SETTINGS}:PpoTextConfig"),
     },
     users={"prompts": ("privrl_bench.packs.text.prompts", "texts")},
-    evaluators={"text_policy": "privrl_bench.packs.text.generations"},
+    evaluators={"text_policy": "privrl_bench.packs.text.answers"},
     environments={"text": "privrl_bench.packs.text.task"},
     commands={
         "text": Command(
             "privrl_bench.packs.text.command:main",
-            "show the small language model and classifier of the text tasks, or make others",
+            "show the small language model and classifier of the text tasks",
         )
     },
     conf=Path(__file__).parent / "conf",

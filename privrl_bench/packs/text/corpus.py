@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 # Slots of the templates below: {name} is one of these words, {Name} the same capitalised.
@@ -210,24 +210,11 @@ class Corpus:
                 said.append((draw.choice(PLAIN), None))
         if opinion != 0.5 and draw.random() < 0.6:
             said.append((draw.choice(KIND_ENDS if opinion else UNKIND_ENDS), opinion))
-        sentences = tuple(_fill(form, draw.choice) for form, _ in said)
+        sentences = tuple(fill(form, draw.choice) for form, _ in said)
         return Review(sentences, opinion, tuple(side for _, side in said))
 
 
-def every_word() -> Iterator[str]:
-    """Yield sentences that contain every word of the grammar in every form of its use."""
-    for form in (
-        *OPENINGS,
-        *PLAIN,
-        *KIND_ENDS,
-        *UNKIND_ENDS,
-        *(f for group in FORMS.values() for f in group),
-    ):
-        for k in range(max(len(words) for words in WORDS.values())):
-            yield _fill(form, lambda words, k=k: words[k % len(words)])  # type: ignore[misc]
-
-
-def _fill(form: str, choose: Callable[[list[str]], str]) -> str:
+def fill(form: str, choose: Callable[[list[str]], str]) -> str:
     """Fill a template's slots, without repeating a word; capitalise and add a full stop."""
     used: set[str] = set()
 

@@ -40,19 +40,9 @@ class DppgText(TextAlgorithm):
 
     def __init__(self, config: DppgTextConfig, context: AlgorithmContext):
         super().__init__(config, context)
-        assert context.sources.task is not None
-        assert context.sources.ask is not None
-        self._ask = None
-        if config.baseline == "public":
-            there = len(context.sources.task.prompts_eval)
-            rule = f"at most the {there} prompts for evaluation"
-            require(
-                "algo.baseline_prompts",
-                config.baseline_prompts <= there,
-                rule,
-                config.baseline_prompts,
-            )
-            self._ask = context.sources.ask(self.adapter, config.baseline_prompts)
+        there, asked = len(self.task.prompts_eval), config.baseline_prompts
+        ok = config.baseline != "public" or asked <= there
+        require("algo.baseline_prompts", ok, f"at most the {there} prompts for evaluation", asked)
 
     def terms(self) -> AlgorithmTerms:
         """See `TextAlgorithm.terms`; the server's step may fall."""
@@ -104,10 +94,11 @@ class DppgText(TextAlgorithm):
 
     def _with_baseline(self, state: State) -> State:
         """Add `baseline` [R, 1], which depends on public prompts and released parameters only."""
-        actor = state.tensors["actor"]
-        baseline = torch.full((len(actor), 1), float(self.config.baseline_value))
-        if self._ask is not None and state.round < self._context.schedule.rounds:
-            answers = self._ask(actor, state.round)
+        config, actor = self.config, state.tensors["actor"]
+        baseline = torch.full((len(actor), 1), float(config.baseline_value))
+        if config.baseline == "public" and state.round < self._context.schedule.rounds:
+            ask = self._context.sources.given.ask
+            answers = ask(self.adapter, config.baseline_prompts, actor, state.round)
             baseline = torch.stack([self._mean(v, answers, r) for r, v in enumerate(actor)])
         return State(state.round, dict(state.tensors) | {"baseline": baseline})
 

@@ -196,3 +196,11 @@ def answer_logprobs(
     logits = answer_logits(model, params, tokens, mask, steps)
     logprobs = torch.log_softmax(logits, -1).gather(-1, tokens[:, -steps:, None])[..., 0]
     return torch.where(mask[:, -steps:], logprobs, 0.0)
+
+
+@torch.no_grad()
+def answer_perplexity(model: Any, answers: Answers) -> float:
+    """Compute the perplexity of answers given their prompts under the model's own weights."""
+    steps = answers.answer_mask.shape[1]
+    logprobs = answer_logprobs(model, None, answers.tokens, answers.mask, steps)
+    return float((-logprobs.double().sum() / answers.answer_mask.sum()).exp())

@@ -19,8 +19,7 @@ from privrl_bench.algorithms.base import AlgorithmTerms
 from privrl_bench.algorithms.pooled_algorithm import POOLED, POOLED_CAVEAT
 from privrl_bench.functional.optim import Adam, adam_step, limit_norm
 from privrl_bench.functional.rng import Streams
-from privrl_bench.packs.text.fine_tuning import TextAlgorithm
-from privrl_bench.packs.text.user_fine_tuning import AnswerBatch
+from privrl_bench.packs.text.fine_tuning import AnswerBatch, TextAlgorithm
 from privrl_bench.privacy.contribution import Contribution, Released
 from privrl_bench.types import State, TextBatch
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +25,6 @@ _OF_NUMBERS = (
     *("domain", "task", "kwargs", "wrappers", "backend", "obs_mean", "obs_std", "action"),
     *("reward_scale", "obs_low", "obs_high", "reward_low", "reward_high"),
 )
-
-
-def _rlhf(module: str) -> Any:
-    """A module that needs the extra `rlhf`."""
-    return importlib.import_module(f"privrl_bench.{module}")
 
 
 class PromptUsers(Users):
@@ -106,28 +100,31 @@ class PromptUsers(Users):
 
     def public_sources(self, streams: list[Streams]) -> dict[str, Any]:
         """Models and prompts, and answers to public ones."""
-        ask = _rlhf("packs.text.answered").public_answers(self.task, streams)
-        return {"task": self.task, "ask": ask}
+        from privrl_bench.packs.text.answers import PublicTexts
+
+        return {"given": PublicTexts(self.task, streams)}
 
     def collector(self, parts: Any, size: int) -> Collector:
         """See `Users.collector`."""
+        from privrl_bench.packs.text.answers import PromptCollector
         from privrl_bench.users.collectors.shards import microbatch
 
         slots, algo = parts.gate.slots, parts.algo
         together = microbatch(slots, self.config.algo.traits.microbatch)
-        made: Collector = _rlhf("packs.text.answered").PromptCollector(
+        return PromptCollector(
             self.config.env, self.task, algo.adapter, parts.streams, slots, together, size
         )
-        return made
 
 
 def _task_of(run: RunConfig) -> TextTask:
     """Models and prompts of a text environment. Raises ConfigError."""
+    from privrl_bench.packs.text.task import open_task
+
     device = run.hardware.device  # a model that is in use is never moved
     key = repr((run.env, run.env.text, device))
     if key not in _TASKS:
         _TASKS.clear()
-        _TASKS[key] = _rlhf("packs.text.task").open_task(run.env).to(device)
+        _TASKS[key] = open_task(run.env).to(device)
     there = len(_TASKS[key].prompts_eval)
     rule = f"at most the {there} prompts for evaluation of {run.env.label}"
     require("eval.episodes", run.eval.episodes <= there, rule, run.eval.episodes)

@@ -10,12 +10,13 @@ from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 
 KNOWN_EPSILON = (
-    "privacy/test_fresh_noise_per_round.py::test_the_label_is_one_over_z_and_does_not_add_up"
+    "packs/imitations/test_fresh_noise_per_round.py"
+    "::test_the_label_is_one_over_z_and_does_not_add_up"
 )
 SENSITIVITY = (
     "privacy/test_mechanism_registry.py::test_one_user_moves_a_release_by_at_most_one_clip"
 )
-LEAKS = "privacy/test_fresh_noise_per_round.py::test_it_opens_no_path_but_its_own"
+LEAKS = "packs/imitations/test_fresh_noise_per_round.py::test_it_opens_no_path_but_its_own"
 AUDIT = (
     "privacy/test_mechanism_registry.py::test_an_audit_of_one_release_does_not_contradict_epsilon"
 )

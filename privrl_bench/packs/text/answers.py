@@ -1,4 +1,4 @@
-"""Users with prompts, and the answers of a released policy.
+"""Answers of a released policy: to prompts of users, to public prompts, and their evaluation.
 
 A user is one place of `prompt_order.prompts_of` and joins one round of a run, in the public order
 of places. A user with an empty prompt is absent: not valid, all zeros.
@@ -10,17 +10,26 @@ like the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.envs.scaling import SignalScaler
+from privrl_bench.envs.scaling import FrozenScaling, SignalScaler
+from privrl_bench.evaluation.evaluator import BackgroundEvaluator, Evaluator
+from privrl_bench.evaluation.objective import RETURN
+from privrl_bench.evaluation.returns import ReturnEvaluation
 from privrl_bench.functional.rng import Streams
 from privrl_bench.packs.text.adapters import Adapter
-from privrl_bench.packs.text.generation import Answers, generate
+from privrl_bench.packs.text.generation import (
+    Answers,
+    answer_logprobs,
+    answer_perplexity,
+    generate,
+)
 from privrl_bench.packs.text.task import TextTask
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import TextBatch
@@ -33,6 +42,8 @@ from privrl_bench.users.collectors.substitutes import (
     SubstitutePrompt,
     Substitution,
 )
+
+SAMPLES = 4  # texts that an evaluation shows
 
 
 class Answerer:
@@ -174,26 +185,96 @@ class PromptSubstitution(Substitution):
         return [answer, prompt]
 
 
-def public_answers(
-    task: TextTask, streams: list[Streams]
-) -> Callable[[Adapter, int], Callable[[Tensor, int], TextBatch]]:
-    """Answers that no user is involved in: to public prompts, on streams that no user has.
+class PublicTexts:
+    """Models and prompts, and answers that no user is involved in.
 
-    Returns:
-        (adapter, how many) -> (policy_params [R, size], round) -> answers to the first evaluation
-        prompts.
+    Args:
+        task: models and prompts.
+        streams: random streams of each replica (R of them).
     """
 
-    def of(adapter: Adapter, count: int) -> Callable[[Tensor, int], TextBatch]:
-        answers = Answerer(task, adapter)
-        prompts = [task.prompts_eval[:count]] * len(streams)
+    def __init__(self, task: TextTask, streams: list[Streams]):
+        self.task, self._streams = task, streams
 
-        def ask(policy_params: Tensor, round_index: int) -> TextBatch:
-            shape = (count, answers.task.new_tokens)
-            sources = [s.public.torch("policy", round_index) for s in streams]
-            uniforms = [torch.rand(shape, generator=source) for source in sources]
-            return answers.batch(policy_params, prompts, uniforms, range(count), count)
+    def ask(
+        self, adapter: Adapter, count: int, policy_params: Tensor, round_index: int
+    ) -> TextBatch:
+        """Answers of `policy_params` [R, size] to the first `count` evaluation prompts.
 
-        return ask
+        Their random numbers are from streams that no user has.
+        """
+        prompts = [self.task.prompts_eval[:count]] * len(self._streams)
+        sources = [s.public.torch("policy", round_index) for s in self._streams]
+        uniforms = [torch.rand(count, self.task.new_tokens, generator=g) for g in sources]
+        answers = Answerer(self.task, adapter)
+        return answers.batch(policy_params, prompts, uniforms, range(count), count)
 
-    return of
+
+class GenerationEvaluator(Evaluator):
+    """Answers of released parameters on the evaluation streams; see `Evaluator`.
+
+    The prompts are public and the same in every evaluation: the first E of the task's evaluation
+    part.
+
+    Args:
+        task, adapter, streams: as `PromptCollector`.
+        episodes: E.
+    """
+
+    judges = "text_policy"
+    objective = RETURN
+    note = "evaluation prompts are public"
+    shows_start = True
+
+    @classmethod
+    def of(cls, parts: Any) -> BackgroundEvaluator:
+        """See `Evaluator.of`."""
+        users, episodes = parts.users, parts.users.config.eval.episodes
+        made = (users.task, parts.algo.adapter, parts.streams, episodes)
+        return BackgroundEvaluator(cls, *made, aside=False)
+
+    def __init__(self, task: TextTask, adapter: Adapter, streams: list[Streams], episodes: int):
+        self._answers = Answerer(task, adapter)
+        self._task = task
+        self._streams = streams
+        self._prompts = task.prompts_eval[:episodes]
+
+    def evaluate(
+        self,
+        policy_params: Tensor,
+        round_index: int,
+        scaling: FrozenScaling,
+        ended: Sequence[int] = (),
+    ) -> list[ReturnEvaluation]:
+        """E answers of each replica; those `ended` have none, and returns of 0.
+
+        A return is the score of an answer, a length its number of tokens.
+        """
+        nothing = np.zeros(len(self._prompts))
+        return [
+            ReturnEvaluation(nothing, nothing.astype(np.int64))
+            if r in ended
+            else self._one(vector, s.torch("eval_policy", round_index))
+            for r, (vector, s) in enumerate(zip(policy_params, self._streams, strict=True))
+        ]
+
+    def _one(self, vector: Tensor, source: torch.Generator) -> ReturnEvaluation:
+        task = self._task
+        uniforms = torch.rand(len(self._prompts), task.new_tokens, generator=source)
+        found, scores = self._answers(vector, self._prompts, uniforms)
+        with torch.no_grad():
+            start = answer_logprobs(task.model, None, found.tokens, found.mask, task.new_tokens)
+        more = {
+            "eval/kl": float((found.logprobs - start).double().sum(-1).mean()),
+            "eval/perplexity": answer_perplexity(task.model, found),
+        }
+        prompts = self._prompts[:SAMPLES]
+        rows = [row[len(p) :] for row, p in zip(found.rows(), prompts, strict=False)]
+        shown = zip(task.decode(prompts), task.decode(rows), scores.tolist(), strict=False)
+        samples = [{"prompt": p, "answer": a, "score": round(s, 4)} for p, a, s in shown]
+        lengths = found.answer_mask.sum(-1).cpu().numpy()
+        invalid = int((~torch.isfinite(scores)).sum())
+        return ReturnEvaluation(scores.double().numpy(), lengths, more, samples, invalid)
+
+
+EVALUATOR = GenerationEvaluator

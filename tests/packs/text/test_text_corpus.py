@@ -8,7 +8,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from text_folders import text_env, tokenizer_of
+from text_folders import script, text_env, tokenizer_of
 
 from privrl_bench.config.schema import TextConfig
 from privrl_bench.errors import ConfigError
@@ -21,9 +21,7 @@ from privrl_bench.packs.text.corpus import (
     WORDS,
     Corpus,
 )
-from privrl_bench.packs.text.pieces import SURE, pieces
 from privrl_bench.packs.text.prompt_order import prompts_of, reviews_of
-from privrl_bench.packs.text.small_models import make_tokenizer
 
 MADE = TextConfig(reviews=200, min_characters=100)
 
@@ -53,7 +51,7 @@ def test_reviews_are_whole_and_their_opinions_are_said():
 
 
 def test_a_word_is_a_token_and_every_review_is_determined_by_its_tokens():
-    tokenizer = make_tokenizer()
+    tokenizer = script().make_tokenizer()
     texts = [Corpus(9).review(i).text for i in range(400)]
     rows = tokenizer(texts)["input_ids"]
     assert tokenizer.unk_token_id not in {t for row in rows for t in row}
@@ -69,6 +67,7 @@ def test_a_review_depends_on_seed_and_number_alone():
 
 
 def test_pieces_know_what_is_said_in_them():
+    pieces, SURE = script().pieces, script().SURE
     found = pieces(Corpus(0), range(800), 0)
     assert found == pieces(Corpus(0), range(800), 0) != pieces(Corpus(0), range(800), 1)
     targets = {target for _, target in found}
@@ -244,7 +243,6 @@ def test_wrong_reviews_are_one_line(tmp_path):
         ({"new_tokens": 0}, "env.text.new_tokens: must be an integer >= 1"),
         ({"holdout": 1}, "env.text.holdout: must be"),
         ({"reviews": None}, "env.text.reviews: must be an integer for made prompts"),
-        ({"size": "big"}, "env.text.size: must be one of small, smoke"),
         ({"seed": -1}, "env.text.seed: must be"),
         ({"policy": ""}, "env.text.policy: must be a name or a folder"),
     ],

@@ -1,13 +1,14 @@
-"""The core works without the extra `rlhf` and loads neither language nor policy evaluation code."""
+"""The core works without the extra `rlhf`, and a run loads no more of the packs than what they declare."""
 
 import json
 import subprocess
 import sys
 
 OPTIONAL = (
-    "privrl_bench.packs.text",
-    "privrl_bench.packs.text",
-    "privrl_bench.packs.offline.ope",
+    "privrl_bench.packs.text.",
+    "privrl_bench.packs.offline.ope.",
+    "privrl_bench.packs.imitations.",
+    "privrl_bench.packs.tuning.",
 )
 TEMPLATE = """
 import importlib, json, sys

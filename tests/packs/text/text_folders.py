@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -21,11 +23,19 @@ from transformers import (
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.packs.text.corpus import Corpus
-from privrl_bench.packs.text.recipe import END, FIRST, UNKNOWN, Recipe
-from privrl_bench.packs.text.small_models import _with_first, _wrapped
 
-TINY = Recipe("smoke", 3, 48, 12, 1, 1, positions=48, width=16, layers=2, heads=2)
 WORDS = 400
+
+
+@cache
+def script():
+    """`scripts/make_small_models.py`, which makes the models that the package has."""
+    path = Path(__file__).parents[3] / "scripts" / "make_small_models.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # dataclasses look for their module there
+    spec.loader.exec_module(module)
+    return module
 
 
 @cache
@@ -36,12 +46,12 @@ def tokenizer_of(reviews: int = 60):
     bare.decoder = tokenizers.decoders.ByteLevel()
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=WORDS,
-        special_tokens=[END, FIRST, UNKNOWN],
+        special_tokens=[script().END, script().FIRST, script().UNKNOWN],
         initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     bare.train_from_iterator([Corpus(0).review(i).text for i in range(reviews)], trainer)
-    return _wrapped(bare)
+    return script().wrapped(bare)
 
 
 def tiny_policy(seed: int = 0, **more) -> GPT2LMHeadModel:
@@ -87,7 +97,7 @@ def write_policy(folder: Path, old_layout: bool = False) -> Path:
 
 def write_judge(folder: Path, labels: dict[int, str] | None = None, bert: bool = False) -> Path:
     tiny_judge(labels or {0: "NEGATIVE", 1: "POSITIVE"}, bert).save_pretrained(folder)
-    _with_first(tokenizer_of()).save_pretrained(folder)
+    script().with_first(tokenizer_of()).save_pretrained(folder)
     return folder
 
 
@@ -100,7 +110,7 @@ def write_reward_model(folder: Path, padding: int | None) -> Path:
     for weight in made.parameters():
         weight.data.mul_(6.0 if weight.dim() > 1 else 1.0)
     made.save_pretrained(folder)
-    _with_first(tokenizer_of()).save_pretrained(folder)
+    script().with_first(tokenizer_of()).save_pretrained(folder)
     return folder
 
 

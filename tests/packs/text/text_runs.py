@@ -7,7 +7,6 @@ import torch
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.packs.text.answered import public_answers
 from privrl_bench.run.plan import make_plan
 from privrl_bench.run.trainer import Trainer
 
@@ -102,8 +101,7 @@ def learned(texts, algo, *words, rounds=7):
     one = session(texts, algo, *more, *words, rounds=rounds)
     task = replace(one.parts.users.task, score=how_many_good)
     one.collector.answers.task = task
-    if algo == "dppg":
-        one.parts.algo._ask = public_answers(task, one.parts.streams)(one.parts.algo.adapter, 8)
+    one.parts.algo._context.sources.given.task = task
     scores = []
     while not one.over:
         one.step()

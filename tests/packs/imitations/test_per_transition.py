@@ -8,10 +8,14 @@ from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 
-KNOWN_EPSILON = "privacy/test_per_transition.py::test_a_known_epsilon_whatever_the_number_of_rounds"
-SENSITIVITY = "privacy/test_per_transition.py::test_a_transition_moves_a_whole_memory_by_two_clips"
+KNOWN_EPSILON = (
+    "packs/imitations/test_per_transition.py::test_a_known_epsilon_whatever_the_number_of_rounds"
+)
+SENSITIVITY = (
+    "packs/imitations/test_per_transition.py::test_a_transition_moves_a_whole_memory_by_two_clips"
+)
 LEAKS = "audit/test_leaks.py::test_noise_on_transitions_is_outside_the_gate"
-AUDIT = "algorithms/test_dqn_replay.py::test_noise_on_transitions_has_the_papers_size"
+AUDIT = "packs/imitations/test_dqn_replay.py::test_noise_on_transitions_has_the_papers_size"
 
 
 def event(z, memory=10_000, batch=128):

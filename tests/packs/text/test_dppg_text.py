@@ -17,8 +17,8 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.composition.hydra_compose import text_versions
 from privrl_bench.errors import ConfigError
 from privrl_bench.packs.text.dppg_text import DppgText
+from privrl_bench.packs.text.fine_tuning import AnswerBatch
 from privrl_bench.packs.text.prompt_order import reviews_of
-from privrl_bench.packs.text.user_fine_tuning import AnswerBatch
 from privrl_bench.run.plan import make_plan
 from privrl_bench.run.run_dir import read_lines
 from privrl_bench.run.runner import run
@@ -91,9 +91,7 @@ def test_few_users_at_once_are_many_at_once(texts, monkeypatch):
     users = session(texts, "dppg").collect(parts.algo.init(parts.streams).tensors["actor"], 0)
     state = parts.algo.init(parts.streams)
     whole = parts.algo.user_update(state, users, parts.streams).take()[0]["actor"]
-    monkeypatch.setattr(
-        "privrl_bench.packs.text.user_fine_tuning._ROOM", 2 * parts.algo.trainer.copied
-    )
+    monkeypatch.setattr("privrl_bench.packs.text.fine_tuning._ROOM", 2 * parts.algo.trainer.copied)
     pieces = parts.algo.user_update(state, users, parts.streams).take()[0]["actor"]
     torch.testing.assert_close(pieces, whole, atol=1e-6, rtol=1e-5)
 
@@ -155,7 +153,8 @@ def test_the_public_baseline_is_the_mean_reward_of_public_prompts(texts):
     words = ("algo.baseline_prompts=7", "algo.kl_coef=0.0")
     one = session(texts, "dppg", *words)
     one.step()
-    answers = one.parts.algo._ask(one.state.tensors["actor"], 1)
+    algo, actor = one.parts.algo, one.state.tensors["actor"]
+    answers = algo._context.sources.given.ask(algo.adapter, 7, actor, 1)
     assert answers.scores.shape == (1, 7)
     torch.testing.assert_close(one.state.tensors["baseline"][0, 0], answers.scores.mean())
     fixed = session(texts, "dppg", "algo.baseline=constant", "algo.baseline_value=0.7")

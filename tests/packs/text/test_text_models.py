@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import socket
@@ -10,7 +11,7 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 from text_folders import (
-    TINY,
+    script,
     text_env,
     tiny_judge,
     tiny_policy,
@@ -23,19 +24,13 @@ from text_folders import (
 from privrl_bench.composition.compose import compose
 from privrl_bench.composition.identity import group_key, identity, noise_key
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.config.schema import EnvConfig, TextConfig
+from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.errors import ConfigError
-from privrl_bench.packs.text import command, extra
-from privrl_bench.packs.text import small_models as make
-from privrl_bench.packs.text.recipe import cache_root, folder_of, recipe_of, vocabulary
-from privrl_bench.packs.text.scores import Scorer, answer_perplexity, perplexity, score_id
-from privrl_bench.packs.text.task import (
-    TextTask,
-    load_classifier,
-    load_policy,
-    open_task,
-)
+from privrl_bench.packs.text import command, models
+from privrl_bench.packs.text.generation import answer_perplexity
+from privrl_bench.packs.text.models import Scorer, load_classifier, load_policy, score_id
+from privrl_bench.packs.text.task import TextTask, open_task
 from privrl_bench.run.plan import make_plan
 
 ANSWERS = 12
@@ -142,7 +137,9 @@ def test_perplexity_is_that_of_transformers():
     model, rows = tiny_policy(), [[5, 6, 7], [1, 2, 3, 4, 9, 9, 9], [8, 8]]
     losses = [model(input_ids=torch.tensor([r]), labels=torch.tensor([r])).loss for r in rows]
     mean = sum(float(x) * (len(r) - 1) for x, r in zip(losses, rows, strict=True)) / 9
-    assert perplexity(model, rows) == pytest.approx(float(torch.tensor(mean).exp()), rel=1e-5)
+    assert script().perplexity(model, rows) == pytest.approx(
+        float(torch.tensor(mean).exp()), rel=1e-5
+    )
 
 
 def test_a_hub_name_is_its_copy_on_this_machine(folders, tmp_path, monkeypatch):
@@ -186,7 +183,7 @@ def test_a_task_from_folders(folders):
 
 
 def test_what_an_algorithm_may_know_is_read_without_loading_a_model(folders, monkeypatch):
-    monkeypatch.setattr("privrl_bench.packs.text.task._model", None)
+    monkeypatch.setattr("privrl_bench.packs.text.models._model", None)
     spec = env_spec(env_of(folders))
     assert (spec.obs_dim, spec.actions, spec.max_episode_steps, spec.discrete) == (
         7 + ANSWERS,
@@ -194,8 +191,7 @@ def test_what_an_algorithm_may_know_is_read_without_loading_a_model(folders, mon
         ANSWERS,
         True,
     )
-    assert spec == env_spec(env_of(folders))
-    assert env_spec(text_env()).actions == len(vocabulary()) == 440  # not made for this
+    assert env_spec(text_env()).actions == 440
     assert problem(make_slots, text_env(), 1).startswith(
         "env: sentiment_small is a text environment"
     )
@@ -242,7 +238,7 @@ def test_without_the_extra_there_is_a_line_with_the_command(monkeypatch):
     def missing(name):
         raise ImportError(f"No module named {name!r}")
 
-    monkeypatch.setattr(extra.importlib, "import_module", missing)
+    monkeypatch.setattr(models.importlib, "import_module", missing)
     assert "pip install 'privrl-bench[rlhf]'" in problem(load_policy, "any/name")
 
 
@@ -259,131 +255,67 @@ def test_settings_that_mean_nothing_for_a_text(changes, expected):
     assert problem(lambda: replace(text_env(), **changes)).startswith(expected)
 
 
-def test_only_texts_are_opened():
-    assert problem(open_task, compose(["env=cartpole"]).env).startswith("env.kind: must be text")
-
-
 # --- the package's own models
 
 
-@pytest.fixture
-def tiny(tmp_path, monkeypatch) -> TextConfig:
-    """Settings of models that train in a second into an empty cache."""
-    monkeypatch.setattr(make, "recipe_of", lambda config: replace(TINY, seed=config.seed))
-    monkeypatch.setenv("PRIVRL_BENCH_CACHE", str(tmp_path))
-    return replace(text_env(new_tokens=ANSWERS, reviews=60).text, size="smoke")
+def test_the_package_has_models_that_fit_the_grammar_of_today():
+    task, vocabulary = open_task(text_env(reviews=60)), script().vocabulary()
+    assert task.tokenizer.get_vocab() == vocabulary
+    assert load_classifier("made")[1].get_vocab() == vocabulary
+    assert models.read_card()["recipe"] == asdict(script().Recipe())
+    good, bad = task.score(["The acting was great.", "The acting was terrible."])
+    assert good > 1 > -1 > bad
 
 
-def test_made_models_are_whole_and_made_once(tiny, tmp_path, monkeypatch, capsys):
-    state = torch.get_rng_state()
-    folder = make.made(tiny, progress=False)
+@pytest.mark.parametrize(
+    "name", ["policy/model.safetensors", "classifier/config.json", "card.json", "missing"]
+)
+def test_damaged_models_are_refused(tmp_path, monkeypatch, name):
+    folder = shutil.copytree(models.SMALL, tmp_path / "small")
+    monkeypatch.setattr(models, "SMALL", folder)
+    assert models.small() == folder
+    if name == "missing":
+        (folder / "classifier" / "model.safetensors").unlink()
+    else:
+        before = (folder / name).read_bytes()
+        (folder / name).write_bytes(before[:-3] + b"x" + before[-2:])
+    end = "(digests in card.json); install the package again"
+    assert problem(load_policy, "made").endswith(end)
+    assert problem(load_classifier, "made").endswith(end)
+
+
+def test_models_are_made_whole_and_the_same_bit_for_bit(tmp_path):
+    module = script()
+    sizes = {"positions": 48, "width": 16, "layers": 2, "heads": 2}
+    recipe = module.Recipe("tiny", 3, 48, 12, 1, 1, **sizes)
+    state, cards = torch.get_rng_state(), []
+    for name in "ab":
+        cards.append(module.make(recipe, tmp_path / name, progress=False))
+        (tmp_path / name / "card.json").write_text(json.dumps(cards[-1]))
     assert torch.get_rng_state().equal(state)
-    assert folder.parent == tmp_path / "text"
-    said = capsys.readouterr().err.splitlines()
-    assert said[0].startswith("training the smoke text models, once (some seconds): ")
-    assert "test perplexity" in said[-1]
-    assert "test accuracy" in said[-1]
+    for card, name in itertools.product(cards, "ab"):
+        assert card["files"] == models.digests(tmp_path / name)
     for part in ("policy", "classifier"):
         assert {"config.json", "model.safetensors", "tokenizer.json"} <= {
-            p.name for p in (folder / part).iterdir()
+            p.name for p in (tmp_path / "a" / part).iterdir()
         }
-    card = json.loads((folder / "card.json").read_text())
-    assert card["vocabulary"] == 440
-    assert 0 <= card["test"]["accuracy"] <= 1 < card["test"]["perplexity"]
-    assert [p for p in folder.parent.iterdir() if p.name.startswith(".making")] == []
-    task = open_task(EnvConfig(kind="text", obs_scaling="none", reward_scaling="none", text=tiny))
+    assert cards[0]["vocabulary"] == 440
+    assert 0 <= cards[0]["test"]["accuracy"] <= 1 < cards[0]["test"]["perplexity"]
+    where = {name: str(tmp_path / "a" / name) for name in ("policy", "classifier")}
+    task = open_task(text_env(new_tokens=ANSWERS, reviews=60, **where))
     assert task.model.config.vocab_size == env_spec(text_env()).actions
     assert task.score(["The acting was great."]).shape == (1,)
 
-    first = task.model.state_dict()
-    (folder / "card.json").unlink()  # half of it is taken for nothing
-    monkeypatch.setattr(make, "_predictions", lambda *_: torch.zeros(1, dtype=torch.bool))
-    again = open_task(EnvConfig(kind="text", obs_scaling="none", reward_scaling="none", text=tiny))
-    assert all(w.equal(first[name]) for name, w in again.model.state_dict().items())  # bit for bit
-    monkeypatch.setattr(make, "make", None)
-    assert make.made(tiny) == folder
-    for name in ("policy/model.safetensors", "classifier/config.json", "card.json"):
-        before = (folder / name).read_bytes()
-        (folder / name).write_bytes(before[:-3] + b"x" + before[-2:])
-        assert problem(make.made, tiny).endswith("(digests in card.json); remove the folder")
-        (folder / name).write_bytes(before)
-    (folder / "classifier" / "model.safetensors").unlink()
-    assert problem(make.made, tiny).endswith("remove the folder")
 
-
-def test_the_package_has_models_that_do_not_depend_on_the_machine(tmp_path, monkeypatch):
-    """Nothing is made or written, whatever the cache. They fit the grammar of today."""
-    monkeypatch.setattr(make, "make", None)
-    config = text_env(cache=str(tmp_path / "none")).text
-    folder = make.made(config)
-    assert folder == make.SHIPPED
-    assert not (tmp_path / "none").exists()
-    task = open_task(text_env(reviews=60))
-    assert task.tokenizer.get_vocab() == vocabulary()
-    assert load_classifier(str(folder / "classifier"))[1].get_vocab() == vocabulary()
-    assert make.read_card(folder)["recipe"] == asdict(recipe_of(config))
-    good, bad = task.score(["The acting was great.", "The acting was terrible."])
-    assert good > 1 > -1 > bad
-    with monkeypatch.context() as patch:
-        patch.setattr(make, "digests", lambda _folder: {})
-        assert problem(make.made, config).endswith("install the package again")
-
-
-def test_a_failure_leaves_nothing_behind(tiny, tmp_path, monkeypatch):
-    def fail(recipe, folder, progress):
-        (folder / "policy").mkdir()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(make, "make", fail)
-    with pytest.raises(KeyboardInterrupt):
-        make.made(tiny)
-    assert [p.name for p in (tmp_path / "text").iterdir() if not p.name.endswith(".lock")] == []
-    assert command.main(["size=smoke"]) == 130
-    (tmp_path / "file").write_text("")
-    blocked = replace(tiny, cache=str(tmp_path / "file"))
-    assert problem(make.made, blocked).startswith("env.text.cache: cannot write")
-
-
-def test_the_command_line(capsys, monkeypatch, tiny):
+def test_the_command_line(capsys):
     assert command.main(["--help"]) == 0
-    assert "privrl-text" in capsys.readouterr().out
-    for word, expected in (
-        ("sise=smoke", "error: sise: no such key (did you mean size?); allowed: size, seed, cache"),
-        ("seed=x", "error: seed: must be an integer >= 0, got 'x'"),
-        ("size=", "error: size: write size=<value>"),
-        ("size=huge", "error: size: must be one of small, smoke"),
-    ):
-        assert command.main([word]) == 2
-        assert capsys.readouterr().err.startswith(expected)
-    folder = make.folder_of(tiny)
-    folder.mkdir(parents=True)
-    for part in make.PARTS:
-        (folder / part).mkdir()
-    card = {
-        "files": {},
-        "test": {"perplexity": 2.5, "accuracy": 0.9, "logit_positive": 3.0, "logit_negative": -3.0},
-        "parameters": {"policy": 1000, "classifier": 10},
-        "seconds": {"wall": 1.0, "cpu": 1.0},
-    }
-    (folder / "card.json").write_text(json.dumps(card))
-    assert command.main(["size=smoke"]) == 0
+    assert "privrl text" in capsys.readouterr().out
+    assert command.main(["size=small"]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+    assert command.main([]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert "test accuracy 90.0%" in out[0]
-    assert out[1] == str(folder)
-
-
-def test_where_models_are_kept(monkeypatch, tmp_path):
-    monkeypatch.delenv("PRIVRL_BENCH_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
-    config = TextConfig()
-    assert cache_root(config) == tmp_path / "x" / "privrl_bench"
-    monkeypatch.setenv("PRIVRL_BENCH_CACHE", str(tmp_path / "y"))
-    assert cache_root(config) == tmp_path / "y"
-    assert cache_root(replace(config, cache=str(tmp_path / "z"))) == tmp_path / "z"
-    names = {folder_of(replace(config, **c)).name for c in ({}, {"seed": 1}, {"size": "smoke"})}
-    assert len(names) == 3
-    monkeypatch.setattr("privrl_bench.packs.text.recipe.versions", lambda: {"torch": "0"})
-    assert folder_of(config).name not in names
+    assert "test accuracy 98.9%" in out[0]
+    assert out[1] == str(models.SMALL)
 
 
 # --- what a run is
@@ -395,8 +327,6 @@ def test_text_settings_are_part_of_what_a_run_is():
     assert noise_key(run) != noise_key(other)
     assert group_key(run) != group_key(other)
     assert identity(run) != identity(other)
-    elsewhere = replace(run, env=text_env(cache="another/folder"))
-    assert identity(run) == identity(elsewhere)
 
 
 def test_a_users_steps_are_the_tokens_of_their_answer(texts):
