@@ -10,7 +10,6 @@ stepping dm_control up to rounding (tested). A slot depends on its own seed and 
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
 from functools import cache
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.classic import ClassicSlots
-from privrl_bench.envs.slots import UserNumbers, log_mujoco_warnings
+from privrl_bench.envs.slots import log_mujoco_warnings
 
 NEAR = 1e-9  # [m] a step this close to a stop is computed by MuJoCo; far above rounding
 
@@ -66,20 +65,9 @@ class DmcCartpoleSlots(ClassicSlots):
         self._rail = model.jnt_range[0, 1]  # m, either way
         self._dt = model.opt.timestep  # s
 
-    @abstractmethod
-    def begin(self, rng: Any) -> np.ndarray:
-        """Draw the first four components of the initial state in the suite's order."""
-
-    def reset(self, indices: np.ndarray, seeds: list[int], users: UserNumbers = None) -> np.ndarray:
-        """See `Slots.reset`."""
-        state = np.zeros((self.size, len(seeds)))
-        rng = np.random.RandomState()
-        for i, seed in enumerate(seeds):
-            rng.seed(seed)  # as `reset(seed=...)` seeds the suite's generator
-            state[:4, i] = self.begin(rng)
-        self._state[:, indices] = state
-        self._elapsed[indices] = 0
-        return self.observe(state)
+    def generator(self, seed: int) -> Any:
+        """The suite's generator after `reset(seed=...)`."""
+        return np.random.RandomState(seed)
 
     def observe(self, state: np.ndarray) -> np.ndarray:
         """See `ClassicSlots.observe`: [n, 5] float64."""
@@ -145,15 +133,15 @@ class BalanceSlots(DmcCartpoleSlots):
     """cartpole-balance: the pole starts nearly upright."""
 
     def begin(self, rng: Any) -> np.ndarray:
-        """See `DmcCartpoleSlots.begin`."""
+        """See `ClassicSlots.begin`; in the suite's order."""
         x, angle = rng.uniform(-0.1, 0.1), rng.uniform(-0.034, 0.034)
-        return np.array([x, angle, *0.01 * rng.randn(2)])
+        return np.array([x, angle, *0.01 * rng.randn(2), 0.0, 0.0])
 
 
 class SwingupSlots(DmcCartpoleSlots):
     """cartpole-swingup: the pole starts hanging."""
 
     def begin(self, rng: Any) -> np.ndarray:
-        """See `DmcCartpoleSlots.begin`."""
+        """See `ClassicSlots.begin`; in the suite's order."""
         x, angle = 0.01 * rng.randn(), np.pi + 0.01 * rng.randn()
-        return np.array([x, angle, *0.01 * rng.randn(2)])
+        return np.array([x, angle, *0.01 * rng.randn(2), 0.0, 0.0])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 from gymnasium.envs.classic_control.acrobot import AcrobotEnv
@@ -37,8 +38,12 @@ class ClassicSlots(ABC):
         self._elapsed = np.zeros(count, dtype=np.int64)
         self._everyone = np.arange(count)
 
+    def generator(self, seed: int) -> Any:
+        """The generator that `reset(seed=...)` of a Gymnasium environment creates."""
+        return np.random.Generator(np.random.PCG64(seed))
+
     @abstractmethod
-    def begin(self, rng: np.random.Generator) -> np.ndarray:
+    def begin(self, rng: Any) -> np.ndarray:
         """Draw an initial state [S] as the single environment does."""
 
     @abstractmethod
@@ -55,8 +60,7 @@ class ClassicSlots(ABC):
         """See `Slots.reset`."""
         state = np.empty((self.size, len(seeds)))
         for i, seed in enumerate(seeds):
-            # The generator that `reset(seed=...)` of a Gymnasium environment creates.
-            state[:, i] = self.begin(np.random.Generator(np.random.PCG64(seed)))
+            state[:, i] = self.begin(self.generator(seed))
         self._state[:, indices] = state
         self._elapsed[indices] = 0
         return self.observe(state)

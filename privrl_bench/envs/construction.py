@@ -80,19 +80,18 @@ def render_modes(env: Any) -> list[str]:
     return [str(mode) for mode in env.metadata.get("render_modes") or []]
 
 
-def check_reset(config: EnvConfig, env: Any, options: dict[str, Any] | None = None) -> None:
+def check_reset(config: EnvConfig, env: Any) -> None:
     """Reset a new environment once, as a run does.
 
     Args:
         config: Its settings.
         env: From `make_env`, not used for anything else.
-        options: Of the reset; None: not passed.
 
     Raises:
         ConfigError: The reset fails, or its observation has the wrong shape.
     """
     try:
-        obs, _ = env.reset(seed=0) if options is None else env.reset(seed=0, options=options)
+        obs, _ = env.reset(seed=0)
         shape = np.shape(obs)
     except Exception as error:  # the user's own code
         raise ConfigError(

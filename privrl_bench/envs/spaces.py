@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from gymnasium import spaces
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.types import EnvSpec, Image
 
-_SHOWN = 6  # parts or numbers that a description lists
+_SHOWN = 160  # characters of a space in a description
 LARGEST_BOUND = 1e6  # a finite bound of an action beyond it counts as infinite
 _CORNERS = 8  # of a box of actions, at most
 _FAR = 10.0  # what an unbounded action is tried with
@@ -246,60 +247,31 @@ def check_spaces(env: Any, label: str) -> None:
 # --- in words
 
 
-def _some(items: list[str]) -> str:
-    more = [f"{len(items) - _SHOWN} more"] if len(items) > _SHOWN else []
-    return ", ".join(items[:_SHOWN] + more)
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return "[" + ", ".join(map(str, shape)) + "]"
-
-
-def _part(space: Any) -> str:
-    """One space in words, without what becomes of it."""
-    if isinstance(space, spaces.Discrete):
-        return f"Discrete {space.n} (one-hot)"
-    if isinstance(space, spaces.MultiDiscrete):
-        return f"MultiDiscrete {_shape(tuple(np.asarray(space.nvec).reshape(-1)))} (one-hot each)"
-    if parts := parts_of(space):
-        inner = _some([f"{name}: {_part(part)}" for name, part in parts.items()])
-        return f"{type(space).__name__} ({inner})"
-    image = "image, " if image_of(space, False) else ""
-    return f"{type(space).__name__} {_shape(space.shape)} ({image}{space.dtype})"
-
-
 def observations_in_words(space: Any, size: int) -> str:
     """What observations are, and what the policy gets; `size` is their flat length."""
-    if isinstance(space, spaces.Discrete):
-        return f"Discrete {space.n}, one-hot"
-    words = _part(space)
-    plain = len(getattr(space, "shape", None) or ()) == 1 and not parts_of(space)
-    return words if plain and size == space.shape[0] else f"{words}, flattened to {size} numbers"
+    text = _shown(space)
+    if image_of(space, False) is not None:
+        text += ", an image"
+    return text if space.shape == (size,) else f"{text}, flattened to {size} numbers"
 
 
 def actions_in_words(space: Any, stretch: bool) -> str:
     """What actions are, and how the policy draws them."""
-    if isinstance(space, spaces.Discrete):
-        return f"Discrete {space.n}"
-    counts = action_choices(space)
-    if counts is not None:
-        numbers = _some([str(n) for n in counts])
-        return f"{type(space).__name__} [{numbers}], independent choices"
-    low, high = action_box(space)
-    both = np.isfinite(low) & np.isfinite(high)
-    none = ~np.isfinite(low) & ~np.isfinite(high)
-    kinds = [
-        (both, "stretched from [-1, 1] to its bounds" if stretch else "clipped at its bounds"),
-        (~both & ~none, "clipped at its one bound"),
-        (none, "unbounded"),
-    ]
-    found = [f"{n.sum()} {how}" for n, how in kinds if n.any()]
-    if len(found) == 1:
-        found = [found[0].split(" ", 1)[1]]
-    declared = np.concatenate([space.low.reshape(-1), space.high.reshape(-1)]).astype(np.float64)
-    if np.isinf(np.concatenate([low, high])[np.isfinite(declared)]).any():
-        found.append(f"bounds beyond {LARGEST_BOUND:g} count as none")
-    if _whole_numbers(space):
-        shares = ", each with an equal share of the box" if stretch and both.any() else ""
-        found.append(f"rounded to integers{shares}")
-    return f"Box {_shape(space.shape)}, {', '.join(found)}"
+    if action_choices(space) is not None:
+        return f"{_shown(space)}, independent choices"
+    if not isinstance(space, spaces.Box):
+        return _shown(space)
+    low, high = (np.isfinite(bound) for bound in action_box(space))
+    kinds = {
+        "stretched from [-1, 1] to its bounds" if stretch else "clipped at its bounds": low & high,
+        "clipped at its one bound": low ^ high,
+        "unbounded": ~(low | high),
+    }
+    found = [f"{where.sum()} {how}" for how, where in kinds.items() if where.any()]
+    whole = ", rounded to integers" if _whole_numbers(space) else ""
+    return f"{_shown(space)}: {', '.join(found)}{whole}"
+
+
+def _shown(space: Any) -> str:
+    """A space as Gymnasium writes it, on one line."""
+    return textwrap.shorten(str(space), _SHOWN, placeholder=" ...")

@@ -140,7 +140,7 @@ def test_numbers_that_are_not_finite_are_never_sent():
 def test_bounds_beyond_a_million_are_none():
     spec = env_spec(config_of("huge"))
     assert spec.action_low.tolist() == [-np.inf]
-    assert spec.action_words == "Box [1], unbounded, bounds beyond 1e+06 count as none"
+    assert spec.action_words.endswith(": 1 unbounded")
     x = np.array([[0.25], [-3.0], [1e35]])
     assert sent(BOXES["huge"], make_policy(spec, [4]), x).tolist() == [[0.25], [-3.0], [1e30]]
     with pytest.raises(
@@ -148,7 +148,7 @@ def test_bounds_beyond_a_million_are_none():
     ):
         check_actions(Actions.BOX, spec, "sac")
     words = env_spec(config_of("bytes")).action_words
-    assert words.endswith("to its bounds, rounded to integers, each with an equal share of the box")
+    assert words.endswith("to its bounds, rounded to integers")
 
 
 def test_a_component_with_one_value_has_an_inverse():

@@ -39,21 +39,32 @@ def words(name, *more):
 @pytest.mark.parametrize(
     ("name", "size", "observations", "actions"),
     [
-        ("Two", 2, "Box [2] (float32)", "MultiDiscrete [2, 3], independent choices"),
-        ("Bits", 2, "Box [2] (float32)", "MultiBinary [2, 2, 2], independent choices"),
+        (
+            "Two",
+            2,
+            "Box(0.0, 1.0, (2,), float32)",
+            "MultiDiscrete([2 3], start=[0 5]), independent choices",
+        ),
+        ("Bits", 2, "Box(0.0, 1.0, (2,), float32)", "MultiBinary(3), independent choices"),
         (
             "Parts",
             97,
-            "Dict (image: Box [5, 6, 3] (image, uint8), more: Tuple (0: Discrete 2 (one-hot), "
-            "1: MultiBinary [2] (int8)), place: Discrete 3 (one-hot)), flattened to 97 numbers",
-            "Discrete 2",
+            "Dict('image': Box(0, 255, (5, 6, 3), uint8), 'more': Tuple(Discrete(2), MultiBinary(2)), "
+            "'place': Discrete(3)), flattened to 97 numbers",
+            "Discrete(2)",
         ),
-        ("Picture", 48, "Box [6, 8, 1] (image, uint8), flattened to 48 numbers", "Discrete 2"),
+        (
+            "Picture",
+            48,
+            "Box(0, 255, (6, 8, 1), uint8), an image, flattened to 48 numbers",
+            "Discrete(2)",
+        ),
         (
             "Half",
             2,
-            "Box [2] (float32)",
-            "Box [2, 2], 1 stretched from [-1, 1] to its bounds, 2 clipped at its one bound, 1 unbounded",
+            "Box(0.0, 1.0, (2,), float32)",
+            "Box([[ -2. 0.] [-inf -inf]], [[ 4. inf] [ 1. inf]], (2, 2), float64): 1 stretched from "
+            "[-1, 1] to its bounds, 2 clipped at its one bound, 1 unbounded",
         ),
     ],
 )
