@@ -27,7 +27,7 @@ from privrl_bench.functional.averaging import AVERAGE
 from privrl_bench.packs.offline.model_based.model_rollouts import UNCERTAINTY
 from privrl_bench.packs.offline.model_based.offline_training import ModelBased
 from privrl_bench.run.plan import Plan, make_plan
-from privrl_bench.run.shard_work import make_collector
+from privrl_bench.run.workers import make_collector
 
 _MOST = 30_000  # public steps that are predicted
 

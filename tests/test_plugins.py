@@ -21,8 +21,8 @@ from privrl_bench.composition.identity import digest
 from privrl_bench.config import overrides
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy import mechanisms
+from privrl_bench.run.describe import describe_plan
 from privrl_bench.run.plan import make_plan
-from privrl_bench.run.plan_summary import describe_plan
 from privrl_bench.run.provenance import provenance
 
 INIT = """

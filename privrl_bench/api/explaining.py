@@ -13,7 +13,7 @@ from typing import Any
 from privrl_bench.config.overrides import explicit_keys
 from privrl_bench.errors import ConfigError
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.run.epsilon_words import again, meaning
+from privrl_bench.run.describe import again, meaning
 
 STATUSES = {
     "formal": "a theorem covers everything that the run releases, given the assumptions below",
@@ -177,7 +177,7 @@ def _broken_ledger(folder: Path) -> list[str]:
     """Return why epsilon is unknown where the ledger is damaged; nothing of a folder without its records."""
     if not (folder / "ledger.jsonl").exists() and not (folder / "timing.jsonl").exists():
         return []
-    from privrl_bench.run.run_dir import RunDir
+    from privrl_bench.run.folder import RunDir
 
     try:
         RunDir(folder).verify_ledger(None)

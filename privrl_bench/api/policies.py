@@ -24,15 +24,16 @@ from privrl_bench.errors import ConfigError, require_choice
 from privrl_bench.evaluation.returns import ReturnEvaluator
 from privrl_bench.functional.rng import Streams
 from privrl_bench.functional.statistics import bootstrap_ci
-from privrl_bench.run.policy_file import (
+from privrl_bench.run.trained_policy import (
     PolicyFile,
+    TrainedPolicy,
     changed_env,
     check_fits,
     env_config,
     env_words,
+    load_policy,
     read_policy,
 )
-from privrl_bench.run.trained_policy import TrainedPolicy, load_policy
 from privrl_bench.run.writable import check_file
 
 __all__ = ["EpisodeReturns", "TrainedPolicy", "env_of", "evaluate", "export", "load_policy"]

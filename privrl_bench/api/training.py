@@ -15,9 +15,9 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.kernels.machine import check_hardware
 from privrl_bench.reporting.run_loader import load_run as read_run
 from privrl_bench.reporting.runs import Run
-from privrl_bench.run.planning import PlanReport
-from privrl_bench.run.quiet import quieted
-from privrl_bench.run.sweep_jobs import Outcome
+from privrl_bench.run.describe import PlanReport
+from privrl_bench.run.progress import quieted
+from privrl_bench.run.sweep import Outcome
 
 Words = str | Iterable[str]
 
@@ -108,8 +108,8 @@ def plan(
     Raises:
         ConfigError: bad input.
     """
+    from privrl_bench.run.describe import report_of
     from privrl_bench.run.plan import make_plan
-    from privrl_bench.run.planning import report_of
 
     with own_folder(config_dir):
         run = compose(words_of(words, groups))

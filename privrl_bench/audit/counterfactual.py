@@ -32,9 +32,8 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.contribution import Released
 from privrl_bench.privacy.sampling.sampler import Cohort
-from privrl_bench.run.guarantee_terms import NOT_PRIVATE
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.summary import RunResult
+from privrl_bench.run.crash import Outcome
+from privrl_bench.run.plan import NOT_PRIVATE, make_plan
 from privrl_bench.types import State
 from privrl_bench.users.collectors.collector import Batch
 from privrl_bench.users.collectors.returning_users import KEPT
@@ -366,7 +365,7 @@ class CounterfactualRun:
         if picture:
             self._record("file", self._recorder.picture(), by_replica=False, part=2)
 
-    def finish(self) -> RunResult:
+    def finish(self) -> Outcome:
         """Write the files of a run whose training is over."""
         return self._recorder.finish()
 

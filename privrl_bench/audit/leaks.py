@@ -21,9 +21,8 @@ from privrl_bench.audit.visits import WINDOW, Visit, visits_after
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.guarantee import UNREVIEWED
-from privrl_bench.run.guarantee_terms import NOT_PRIVATE
-from privrl_bench.run.plan import Plan, make_plan
-from privrl_bench.run.shard_work import whole_round
+from privrl_bench.run.plan import NOT_PRIVATE, Plan, make_plan
+from privrl_bench.run.workers import whole_round
 from privrl_bench.users.collectors.substitutes import ABSENT, CRAFTED, NULL, SHORT, ZERO
 
 

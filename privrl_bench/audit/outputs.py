@@ -30,14 +30,13 @@ from torch import Tensor
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, PublicSources
 from privrl_bench.metrics import METRICS, SUMMARY
-from privrl_bench.run.clock import Clock
-from privrl_bench.run.experiment import Experiment
+from privrl_bench.run.crash import Outcome
+from privrl_bench.run.folder import FILES, RunDir, read_lines
+from privrl_bench.run.loop import Clock, Experiment
 from privrl_bench.run.plan import Plan
-from privrl_bench.run.policy_file import FILE
 from privrl_bench.run.progress import LINE_EVERY_S, Progress
-from privrl_bench.run.result_files import CURVE, draw, save_results
-from privrl_bench.run.run_dir import FILES, RunDir, read_lines
-from privrl_bench.run.summary import RunResult, SolvedCheck
+from privrl_bench.run.results import CURVE, SolvedCheck, draw, save_results
+from privrl_bench.run.trained_policy import FILE
 from privrl_bench.run.trainer import Trainer
 from privrl_bench.run.wandb_logger import WandbLogger
 
@@ -266,7 +265,7 @@ class Recorder:
         (self.dirs[0] / "config.yaml").write_text(yaml.safe_dump(config))
         return {CURVE: torch.from_numpy(imread(draw(self.dirs[0])).copy())}
 
-    def finish(self) -> RunResult:
+    def finish(self) -> Outcome:
         """Write the files of replica 0, whose training is over."""
         with self._captured():
             return self.experiment.end_done(0, self.experiment.mirror(0))

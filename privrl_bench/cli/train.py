@@ -51,7 +51,7 @@ def _run(args: argparse.Namespace, words: list[str]) -> int:
     from privrl_bench.composition import hydra_compose as config
     from privrl_bench.composition.plugins import load_given
     from privrl_bench.config.overrides import default_choices
-    from privrl_bench.run import sweep_jobs as jobs
+    from privrl_bench.run import sweep as jobs
 
     load_given(args.overrides)
     if args.help:

@@ -72,6 +72,11 @@ class Evaluator(ABC):
         """What is reached before any data, by name; `rows`: of `metrics.jsonl`. Empty: it is no reference."""
         return {}
 
+    @classmethod
+    def examples(cls, samples: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Lines with examples for the end of a run; `samples`: of `samples.jsonl`. None by default."""
+        return []
+
     @abstractmethod
     def evaluate(
         self,

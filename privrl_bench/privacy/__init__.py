@@ -21,7 +21,7 @@ a. A row, and whether it is valid, is a function of that user's data and of earl
 b. A unit is in at most `Unit.participation` rounds, in one slot of a round, and a round has the same users
    at every attempt: `users/collectors/live.py` (tests/users/test_simulated.py); Poisson cohorts may
    differ, a caveat then says so. Users whom an environment declares are named to it by number; in fixed
-   cohorts each is in one round (`draw`: tests/experiment/test_declared_users.py).
+   cohorts each is in one round (`draw`: tests/run/test_declared_users.py).
 c. Poisson: see `sampling/poisson.py`. The size of a cohort is drawn here, once for a round; slots beyond it
    are not valid (tests/users/test_simulated.py). The members are drawn here too where they are in a
    dataset (`users/collectors/dataset.py`) or declared by an environment. Other live users are simulated,

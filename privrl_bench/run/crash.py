@@ -1,4 +1,4 @@
-"""How every command ends: one line on stderr, an exit code, and a file with the traceback of a defect.
+"""How runs and commands end: an outcome; one line on stderr, an exit code, and the traceback of a defect.
 
 Exit codes: 0 success; 1 a failure; 2 bad input, nothing was started; 128 + the signal's number interrupted
 (130 after Ctrl-C); 141 nobody reads the output any more. Heavy imports happen inside `guarded`, so that Ctrl-C
@@ -7,6 +7,7 @@ during them is one line, too.
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import select
@@ -16,8 +17,9 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from privrl_bench.errors import ConfigError
 from privrl_bench.kernels.signals import exit_code, no_lost_interrupts, raising_signals
@@ -25,6 +27,36 @@ from privrl_bench.kernels.signals import exit_code, no_lost_interrupts, raising_
 ERROR_FILE = "error.txt"  # in a run folder
 OUTPUT_ROOT = "outputs"
 PIPE = 141  # exit code of a command whose output nobody reads any more, as of Unix tools
+
+
+@dataclass
+class Outcome:
+    """How one run ended; plain data, which can be sent between processes.
+
+    Attributes:
+        status: done, failed, interrupted, planned or skipped.
+        reason: why it is not done; empty otherwise.
+        folder: the run folder.
+        exit_code: what a lone run exits with.
+        summary: content of summary.json; empty if nothing was trained.
+        bad_input: the configuration was refused.
+        number: see `sweep.Job`.
+        failed_with_group: it failed because its group did; trained alone it may succeed.
+    """
+
+    status: str
+    reason: str = ""
+    folder: str = ""
+    exit_code: int = 0
+    summary: dict[str, Any] = field(default_factory=dict)
+    bad_input: bool = False
+    number: int = 0
+    failed_with_group: bool = False
+
+    def __float__(self) -> float:
+        """The result, for sweepers that optimise one; NaN: there is none."""
+        measured = self.summary.get(self.summary.get("measure", ""), {}).get("mean")
+        return math.nan if measured is None else float(measured)
 
 
 def guarded(main: Callable[[], int], interrupted: str = "rerun the same command to resume") -> int:

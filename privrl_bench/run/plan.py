@@ -28,18 +28,19 @@ from privrl_bench.composition.rules import check_run
 from privrl_bench.config.schema import PrivacyConfig, RunConfig
 from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
 from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.evaluation import evaluator_of
 from privrl_bench.functional.rng import Streams
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.models.policy import Policy
 from privrl_bench.privacy.accounting.calibrate import affordable, calibrated_z, needed_z
 from privrl_bench.privacy.gate import Gate
+from privrl_bench.privacy.guarantee import PART_OF_SEARCH, Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import noise_source
 from privrl_bench.privacy.rules import rules
 from privrl_bench.privacy.sampling.sampler import Cohort
-from privrl_bench.run.guarantee_terms import caveats_of, notes_of, unit_of
 from privrl_bench.run.plugin_review import note
-from privrl_bench.run.policy_file import read_policy
+from privrl_bench.run.trained_policy import read_policy
 from privrl_bench.types import EnvSpec, UserBatch
 from privrl_bench.users import kind_and_spec
 from privrl_bench.users.collectors.live import SimulatedCollector
@@ -348,3 +349,78 @@ def _simulated(
     )
     all_users = Cohort([episodes] * len(aside), None)
     return lambda actor, index: rollout.collect(actor, index, all_users)
+
+
+# --- what the guarantee says: the unit, what is outside it, and what it assumes
+
+
+NOT_PRIVATE = "not private"
+
+
+def unit_of(users: Users, algo: Algorithm) -> Unit:
+    """The privacy unit: the mechanism's, the algorithm's, or that of the users."""
+    config = users.config
+    mechanism = rules(config.privacy).mechanism
+    return (
+        mechanism.unit(config.env, config.privacy, users.spec, users.size.steps)
+        or (algo.terms().unit if users.most == 1 else None)
+        or users.terms().unit
+    )
+
+
+def caveats_of(users: Users, algo: Algorithm) -> dict[str, str]:
+    """Everything in the configuration that lets private data past the gate, by name.
+
+    With noise on the users' devices nothing does: algorithm and scaling are post-processing, and neighbours
+    share rewards and ends, so that one episode does not move where another begins.
+    """
+    config, mechanism = users.config, rules(users.config.privacy).mechanism
+    caveats: dict[str, str] = {}
+    if config.search is not None:
+        caveats[PART_OF_SEARCH] = f"one of several runs, chosen by their results; {config.search}"
+    if mechanism.on_devices:
+        return caveats
+    caveats |= algo.terms().caveats
+    if not mechanism.private:
+        caveats[NOT_PRIVATE] = "privacy=none: nothing is clipped, noised or bounded"
+    else:
+        caveats |= users.terms().caveats
+    if config.env.obs_scaling == "running":
+        caveats[RUNNING_OBS] = "earlier users' observations scale later users' without noise"
+    if config.env.reward_scaling == "running":
+        caveats[RUNNING_REWARD] = "earlier users' rewards scale later users' without noise"
+    return caveats
+
+
+def notes_of(users: Users) -> dict[str, str]:
+    """What the guarantee takes as public or given, the noise apart."""
+    notes: dict[str, str] = {}
+    config, mechanism = users.config, rules(users.config.privacy).mechanism
+    if not mechanism.private:
+        return notes
+    public = ["hyperparameters", f"U={config.privacy.users_per_round}", "the number of rounds"]
+    if {"public", "private"} & {config.env.obs_scaling, config.env.reward_scaling}:
+        public.append("the scaling constants of env")
+    terms = users.terms()
+    if terms.bounded:
+        public.append("population, a bound on the number of users")
+    public += [*mechanism.public, *terms.public]
+    notes |= {**mechanism.notes(config.privacy), **terms.notes}
+    notes["scope"] = _scope(config, live=users.in_environments)
+    notes["public information"] = ", ".join(public)
+    return notes
+
+
+def _scope(config: RunConfig, live: bool) -> str:
+    """What is outside the guarantee of any run of this kind. `live`: users step environments."""
+    outside = "not tuning on the same users, not timing"
+    parts = [outside + (", not a stop caused by a user's failing environment" if live else "")]
+    parts.append(evaluator_of(config).note)
+    if live:
+        parts.append(
+            "an environment's reset must forget the user before, and environments must share nothing"
+        )
+    parts.append(
+        "a user with non-finite data counts as absent (train/invalid_users, which is private, counts them)"
+    )
+    return "; ".join(parts)

@@ -22,8 +22,8 @@ from privrl_bench.privacy.guarantee import UNREVIEWED
 from privrl_bench.privacy.rules import not_auditable, rules
 from privrl_bench.privacy.sampling.sampler import Sampler
 from privrl_bench.run.crash import version
-from privrl_bench.run.run_dir import write_json
-from privrl_bench.run.source_digests import (
+from privrl_bench.run.folder import write_json
+from privrl_bench.run.provenance import (
     PACKAGE,
     outside_algorithm,
     outside_mechanism,

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import importlib.metadata
+import importlib.util
 import os
 import platform
+import re
 import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from privrl_bench.algorithms import algorithm
 from privrl_bench.composition import plugins
 from privrl_bench.config.schema import RunConfig
+from privrl_bench.config.schema.env import wrapper_parts
 from privrl_bench.kernels.machine import workers_of
-from privrl_bench.run.source_digests import sources
+from privrl_bench.privacy.rules import rules
+from privrl_bench.users import kind_of
 
 _PACKAGES = (
     "torch",
@@ -94,3 +104,170 @@ def _processor() -> str:
     except OSError:
         pass  # not Linux
     return platform.processor()
+
+
+# --- digests of sources without a version
+
+
+PACKAGE = "privrl_bench"
+_STANDARD = {PACKAGE, "builtins", *sys.stdlib_module_names}
+_FOLDERS = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
+_INSTALLED = (*_FOLDERS, *(folder.resolve() for folder in _FOLDERS))  # also behind links
+_ENTRY_POINT = re.compile(r"^([A-Za-z_][\w.]*):[A-Za-z_]\w*$")  # of an environment: module:Class
+
+
+def outside_algorithm(config: RunConfig) -> bool:
+    """Return whether a class of the algorithm, or a method, is defined outside the package."""
+    kind = algorithm(config.algo.name)
+    return _defined_outside(kind, type(config.algo))
+
+
+def outside_mechanism(config: RunConfig) -> bool:
+    """Return whether the class of the mechanism, or a method, is defined outside the package."""
+    return _defined_outside(rules(config.privacy).mechanism)
+
+
+def outside_sampler(config: RunConfig) -> bool:
+    """Return whether the class of the sampler, or a method, is defined outside the package."""
+    return _defined_outside(rules(config.privacy).sampler)
+
+
+def outside_users(config: RunConfig) -> bool:
+    """Return whether the kind of users, or a method, is defined outside the package."""
+    return _defined_outside(kind_of(config))
+
+
+def _defined_outside(kind: type, *more: type) -> bool:
+    made = [value for base in kind.__mro__ for value in vars(base).values() if callable(value)]
+    homes = {getattr(value, "__module__", None) for value in (kind, *more, *made)}
+    return any(home is not None and home.partition(".")[0] not in _STANDARD for home in homes)
+
+
+def sources(config: RunConfig) -> dict[str, str | None]:
+    """Return the SHA-256 of the sources of a run that are not of this package, for its provenance.
+
+    Top-level package of algorithm, mechanism and sampler -> digest of its files and of what they import;
+    module of `env.id=module:Name-v0` and of each of `env.wrappers` that is not installed -> digest of it and of
+    what it imports. None: a file cannot be read.
+    """
+    found = {}
+    for name in _packages(_kinds(config)):
+        found[name] = _digest(_with_imports([name]) | _files_of(name))
+    made = [config.env.id] if config.env.kind == "gym" and ":" in str(config.env.id) else []
+    for entry in [*made, *(wrapper_parts(one)[0] for one in config.env.wrappers)]:
+        module = str(entry).partition(":")[0]
+        if module in found or not _local_file(module):
+            continue
+        parts = module.split(".")
+        found[module] = _digest(_with_imports(".".join(parts[: k + 1]) for k in range(len(parts))))
+    return found
+
+
+def changed(config: RunConfig, provenance: Mapping[str, Any]) -> list[str]:
+    """Return the names of sources that have changed since a run; none where it did not record them."""
+    before = provenance.get("sources")
+    if not isinstance(before, dict):
+        return []
+    now = sources(config)
+    return sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+
+
+def reviewed_source(config: RunConfig) -> str | None:
+    """Return the SHA-256 of the sources: algorithm, mechanism and sampler, what they import, their packages.
+
+    Installed packages and this one are left out: they have versions. Their top-level packages are
+    included even if they are installed. None: a source file cannot be read.
+    """
+    kinds = _kinds(config)
+    files = _with_imports({base.__module__ for kind in kinds for base in kind.__mro__})
+    for name in _packages(kinds):
+        files |= _files_of(name)
+    return _digest(files)
+
+
+def _kinds(config: RunConfig) -> list[type]:
+    """Classes of the algorithm, of its settings, and of mechanism, sampler and users from outside."""
+    return [
+        *(algorithm(config.algo.name), type(config.algo)),
+        *(kind for kind in (*rules(config.privacy), kind_of(config)) if _defined_outside(kind)),
+    ]
+
+
+def _packages(kinds: Iterable[type]) -> list[str]:
+    """Top-level packages other than this one."""
+    return sorted({kind.__module__.partition(".")[0] for kind in kinds} - {PACKAGE})
+
+
+def _files_of(name: str) -> dict[str, Path]:
+    """The source files of an imported top-level package or module, by name."""
+    top = sys.modules.get(name)
+    files: dict[str, Path] = {}
+    for folder in map(Path, getattr(top, "__path__", ())):
+        files |= {f"{name}/{p.relative_to(folder)}": p for p in folder.rglob("*.py")}
+    if top is not None and not hasattr(top, "__path__") and top.__file__:
+        files[name] = Path(top.__file__)
+    return files
+
+
+def _digest(files: Mapping[str, Path]) -> str | None:
+    total = hashlib.sha256()
+    for name, path in sorted(files.items()):
+        try:
+            total.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\0".encode())
+        except OSError:
+            return None
+    return total.hexdigest()
+
+
+def _with_imports(names: Iterable[str]) -> dict[str, Path]:
+    """Return the source files, by name, of modules and of all that they import anywhere in their code.
+
+    Installed packages and this one are left out. A text `module:Class` counts as an import: Gymnasium registers
+    environments so. Imports by a computed name and data files are not found.
+    """
+    files: dict[str, Path] = {}
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        file = None if name in files else _local_file(name)
+        if file is None:
+            continue
+        files[name] = file
+        package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+        for node in ast.walk(_parsed(file)):
+            if isinstance(node, ast.Import):
+                waiting += [one.name for one in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                home = "." * node.level + (node.module or "")
+                home = importlib.util.resolve_name(home, package) if node.level else home
+                waiting += [home, *(f"{home}.{one.name}" for one in node.names)]
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                waiting += _ENTRY_POINT.findall(node.value)
+    return files
+
+
+def _parsed(file: Path) -> ast.AST:
+    """The syntax tree of a file; an empty one where it cannot be read."""
+    try:
+        return ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return ast.Module([], [])
+
+
+def _local_file(name: str) -> Path | None:
+    """Return the source of a module that is neither installed nor of this package, or None."""
+    if name.partition(".")[0] in _STANDARD:
+        return None
+    try:
+        spec = importlib.util.find_spec(name)
+    except Exception:  # not a module, one made by hand, or a package whose own code raises
+        return None
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return None
+    path = Path(spec.origin)
+    return None if _is_installed(path) else path.resolve()
+
+
+def _is_installed(path: Path) -> bool:
+    """Whether a file is in a folder of installed modules: by its own path, or by that without links."""
+    return any(p.is_relative_to(folder) for p in (path, path.resolve()) for folder in _INSTALLED)

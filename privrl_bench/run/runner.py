@@ -20,35 +20,34 @@ from privrl_bench.kernels.machine import one_thread, workers_of
 from privrl_bench.kernels.signals import catching_signals, raising_signals
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.guarantee import WEAK_DELTA
-from privrl_bench.run import resume_words, unknown_env
-from privrl_bench.run.epsilon_words import warning
-from privrl_bench.run.experiment import Experiment
-from privrl_bench.run.plan import Plan, make_plan
-from privrl_bench.run.plan_summary import (
+from privrl_bench.run.crash import Outcome
+from privrl_bench.run.describe import (
+    check_before_training,
     describe_plan,
+    epsilon_warning,
     for_comparison,
+    lines,
     preview_facts,
+    repeat_warning,
     targets,
+    values,
 )
-from privrl_bench.run.plugin_review import SUBJECTS_FILE, needed, passed_since, records
-from privrl_bench.run.run_dir import (
+from privrl_bench.run.folder import (
     RunDir,
     never_left_running,
     read_lines,
     read_object,
     write_json,
 )
-from privrl_bench.run.shard_work import one_process
-from privrl_bench.run.source_digests import changed
-from privrl_bench.run.summary import RunResult
+from privrl_bench.run.loop import Experiment
+from privrl_bench.run.plan import Plan, make_plan
+from privrl_bench.run.plugin_review import SUBJECTS_FILE, needed, passed_since, records
+from privrl_bench.run.provenance import changed
 from privrl_bench.run.trainer import CHECKPOINT_VERSION
+from privrl_bench.run.workers import one_process
 
-__all__ = ["RunResult", "run", "run_each"]
 
-
-def run(
-    configs: list[RunConfig], folders: list[Path], overrides: list[list[str]]
-) -> list[RunResult]:
+def run(configs: list[RunConfig], folders: list[Path], overrides: list[list[str]]) -> list[Outcome]:
     """Train, resume, plan or skip runs.
 
     Args:
@@ -72,10 +71,10 @@ def run(
 
 def run_each(
     configs: list[RunConfig], folders: list[Path], overrides: list[list[str]]
-) -> list[RunResult | ConfigError]:
+) -> list[Outcome | ConfigError]:
     """Like `run`, but return the error of a refused run in its place and train the others."""
     one_thread()
-    results: dict[int, RunResult | ConfigError] = {}
+    results: dict[int, Outcome | ConfigError] = {}
     waiting: dict[int, list[int]] = {}  # checkpoint round -> replicas
     dirs = [RunDir(Path(folder)) for folder in folders]
     new = [i for i, rundir in enumerate(dirs) if not (rundir / "status.json").exists()]
@@ -98,13 +97,13 @@ def run_each(
             except ConfigError as error:
                 results[i] = error
                 continue
-            if isinstance(found, RunResult):
+            if isinstance(found, Outcome):
                 results[i] = found
             else:
                 waiting.setdefault(found, []).append(i)
         interrupted = 0
         for members in waiting.values():
-            group: Sequence[RunResult | ConfigError]
+            group: Sequence[Outcome | ConfigError]
             try:
                 group = _run_group(
                     plans.of(members),
@@ -143,13 +142,13 @@ class _Plans:
         return self._made[key]
 
 
-def _interrupted(results: Sequence[RunResult | ConfigError]) -> int:
+def _interrupted(results: Sequence[Outcome | ConfigError]) -> int:
     """Return the exit code of an interruption among these results, or 0."""
-    done = [r for r in results if isinstance(r, RunResult) and r.status == "interrupted"]
+    done = [r for r in results if isinstance(r, Outcome) and r.status == "interrupted"]
     return done[0].exit_code if done else 0
 
 
-def _inspect(config: RunConfig, rundir: RunDir) -> RunResult | int:
+def _inspect(config: RunConfig, rundir: RunDir) -> Outcome | int:
     """Return the finished run of a folder, or the round to resume from (0: from the start).
 
     Raises:
@@ -188,7 +187,7 @@ def _check_ledger(rundir: RunDir, saved: dict[str, Any] | None) -> None:
         ) from None
 
 
-def _already_done(config: RunConfig, rundir: RunDir) -> RunResult:
+def _already_done(config: RunConfig, rundir: RunDir) -> Outcome:
     path = rundir / "summary.json"
     try:
         summary = read_object(path)
@@ -205,7 +204,7 @@ def _already_done(config: RunConfig, rundir: RunDir) -> RunResult:
     elif passed_since(config, summary):
         since = "; its audit has passed since: resume=restart trains it again, and makes it formal"
     print(f"skipped  {rundir.path} is done ({reached}){since}", flush=True)
-    return RunResult("skipped", "already done", rundir.path, summary)
+    return Outcome("skipped", "already done", str(rundir.path), summary=summary)
 
 
 def _changed(config: RunConfig, rundir: RunDir) -> str:
@@ -216,13 +215,13 @@ def _changed(config: RunConfig, rundir: RunDir) -> str:
 
 def _run_group(
     plan: Plan, dirs: list[RunDir], overrides: list[list[str]], interrupted: int = 0
-) -> list[RunResult]:
+) -> list[Outcome]:
     """Train runs that are at the same round. `interrupted`: exit code of an earlier interruption."""
     if interrupted:
         reason = "interrupted before it started; rerun the same command to resume"
-        return [RunResult("interrupted", reason, d.path, {}, interrupted) for d in dirs]
+        return [Outcome("interrupted", reason, str(d.path), interrupted) for d in dirs]
     described = [describe_plan(plan, r) for r in range(len(dirs))]  # before a folder is made
-    unknown_env.check_before_training(plan.given[0])
+    check_before_training(plan.given[0])
     if plan.config.plan_only:
         for r, rundir in enumerate(dirs):
             _announce(plan, r, rundir, overrides[r])
@@ -230,12 +229,15 @@ def _run_group(
                 rundir.begin(plan.given[r], overrides[r])
                 rundir.set_status("planned")
             write_json(rundir / "plan.json", described[r])
-        return [RunResult("planned", "", d.path, x) for d, x in zip(dirs, described, strict=True)]
+        return [
+            Outcome("planned", folder=str(d.path), summary=x)
+            for d, x in zip(dirs, described, strict=True)
+        ]
     with never_left_running(dirs, private=plan.users.may_be_real):
         return _train(plan, dirs, overrides)
 
 
-def _train(plan: Plan, dirs: list[RunDir], overrides: list[list[str]]) -> list[RunResult]:
+def _train(plan: Plan, dirs: list[RunDir], overrides: list[list[str]]) -> list[Outcome]:
     """Begin or resume the folders and train the runs together."""
     saved = [rundir.load_checkpoint() for rundir in dirs]
     for config, rundir, given, before in zip(plan.given, dirs, overrides, saved, strict=True):
@@ -257,7 +259,7 @@ def _train(plan: Plan, dirs: list[RunDir], overrides: list[list[str]]) -> list[R
         _announce(run, r, rundir, overrides[r])
         write_json(rundir / "plan.json", describe_plan(run, r))
         before = saved[r]
-        if more := resume_words.warning(run.gate, r, before["round"] if before else 0):
+        if more := repeat_warning(run.gate, r, before["round"] if before else 0):
             print(f"warning  {rundir.path}: {more}", flush=True)
     with catching_signals() as stop:
         results = Experiment(run, dirs).run(saved, stop)
@@ -319,9 +321,9 @@ def _announce(parts: Plan, r: int, rundir: RunDir, given: list[str]) -> None:
         print(f"  workers {f'1: {reason}' if reason else several}")
     if words.about:
         print(f"  data    {words.about}")
-    for line in unknown_env.lines(parts):
+    for line in lines(parts):
         print(line)
-    print(f"  values  {unknown_env.values(config)}")
+    print(f"  values  {values(config)}")
     if config.privacy.epsilon is not None:
         whole = config.rounds or config.total_steps // parts.round_steps
         text = f"covers the whole run ({_count(whole, 'round')})"
@@ -342,7 +344,7 @@ def _announce(parts: Plan, r: int, rundir: RunDir, given: list[str]) -> None:
     large = (guarantee.caveats | guarantee.notes).get(WEAK_DELTA)
     if large is not None:
         print(f"  warning {WEAK_DELTA}: {large}")
-    if large_epsilon := warning(guarantee.epsilon):
+    if large_epsilon := epsilon_warning(guarantee.epsilon):
         print(f"  warning {large_epsilon}")
     for line in rest:
         print(f"          {line}")

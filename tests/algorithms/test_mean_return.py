@@ -13,11 +13,11 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.contribution import Contribution
+from privrl_bench.run.folder import RunDir
 from privrl_bench.run.plan import make_plan
-from privrl_bench.run.policy_file import read_policy
-from privrl_bench.run.result_files import released as files_for_wandb
-from privrl_bench.run.run_dir import RunDir
+from privrl_bench.run.results import released as files_for_wandb
 from privrl_bench.run.runner import run
+from privrl_bench.run.trained_policy import read_policy
 from privrl_bench.run.trainer import Trainer
 
 USERS = 12

@@ -14,8 +14,8 @@ from privrl_bench.cli.main import main
 from privrl_bench.composition.compose import compose
 from privrl_bench.functional.rng import Streams
 from privrl_bench.run.plan import make_plan
-from privrl_bench.run.policy_file import read_policy
-from privrl_bench.run.result_files import policy_content
+from privrl_bench.run.results import policy_content
+from privrl_bench.run.trained_policy import read_policy
 from privrl_bench.run.trainer import Trainer
 
 

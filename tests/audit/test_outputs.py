@@ -11,8 +11,9 @@ from privrl_bench.audit.compare import distance
 from privrl_bench.audit.outputs import as_bytes, folder_content, memory
 from privrl_bench.config.schema import LogConfig
 from privrl_bench.metrics import SUMMARY, check_summary
-from privrl_bench.run.experiment import Experiment
-from privrl_bench.run.run_dir import FILES, SEARCH_FILES, RunDir
+from privrl_bench.packs.tuning.search_leaks import SEARCH_FILES
+from privrl_bench.run.folder import FILES, RunDir
+from privrl_bench.run.loop import Experiment
 from privrl_bench.run.wandb_logger import WandbLogger
 
 RUN = [
@@ -54,7 +55,7 @@ def test_every_file_of_a_text_run_is_listed(tmp_path, texts):
         *("algo.baseline_prompts=2", "eval.episodes=1", "env.text.prompt_tokens=[1,4]"),
         *("rounds=2", "log=none", f"hydra.run.dir={tmp_path}/text"),
     ]
-    assert names(pb.run(words, quiet=True).folder) <= set(FILES)
+    assert names(pb.run(words, quiet=True).folder) <= {*FILES, "adapter"}
 
 
 def test_a_path_that_is_not_listed_is_refused(tmp_path):
@@ -64,10 +65,10 @@ def test_a_path_that_is_not_listed_is_refused(tmp_path):
 
 
 def test_files_are_compared_unless_a_list_says_that_they_are_private(tmp_path):
-    for name in (*FILES, "unknown.txt"):
-        (tmp_path / name).mkdir() if name in ("wandb", "adapter", "model", "trials", "final") else (
-            tmp_path / name
-        ).write_text("{}\n")
+    for name in (*FILES, "unknown.txt", "adapter"):
+        (tmp_path / name).mkdir() if name in ("wandb", "adapter") else (tmp_path / name).write_text(
+            "{}\n"
+        )
     (tmp_path / "adapter" / "part.bin").write_bytes(b"x")
     torch.save({"actor": torch.zeros(2)}, tmp_path / "policy.pt")
     (tmp_path / "metrics.jsonl").write_text('{"train/return_mean": 1.0, "release/norm": 2.0}\n')

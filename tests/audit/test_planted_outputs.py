@@ -21,9 +21,9 @@ from privrl_bench.packs.offline.model_based.primorl import Primorl
 from privrl_bench.packs.offline.ope.gpope import Gpope
 from privrl_bench.packs.text.dppg_text import DppgText
 from privrl_bench.privacy.gate import Gate
-from privrl_bench.run import experiment, result_files, summary
-from privrl_bench.run.shard_work import ShardWork
+from privrl_bench.run import loop, results
 from privrl_bench.run.wandb_logger import WandbLogger
+from privrl_bench.run.workers import ShardWork
 from privrl_bench.users.collectors.substitutes import ABSENT
 
 FORMAL = ("algo.critic=none", "env.user=fresh")
@@ -133,7 +133,7 @@ def test_a_field_of_the_summary(monkeypatch):
     def with_return(real, trainer, rows, rundir, r, *args):
         return real(trainer, rows, rundir, r, *args) | {"z": private(trainer, r)}
 
-    patched(monkeypatch, experiment, "summary_of", with_return)
+    patched(monkeypatch, loop, "summary_of", with_return)
     assert_caught(formal_small(), "summary.json z", "W&B when done summary z")
 
 
@@ -141,7 +141,7 @@ def test_a_field_that_is_not_declared_is_refused(monkeypatch):
     def with_return(real, trainer, rows, rundir, r, *args):
         return real(trainer, rows, rundir, r, *args) | {"users_return": private(trainer, r)}
 
-    patched(monkeypatch, experiment, "summary_of", with_return)
+    patched(monkeypatch, loop, "summary_of", with_return)
     with pytest.raises(KeyError, match=r"undeclared fields \['users_return'\]"):
         find_leaks(formal_small(), late=False)
 
@@ -151,7 +151,7 @@ def test_the_reason_of_an_interruption(monkeypatch):
         reason = f"{reason}; users had {private(self.trainer, r)}"
         return real(self, r, mirror, status, reason, code, **more)
 
-    patched(monkeypatch, experiment.Experiment, "end_early", ended)
+    patched(monkeypatch, loop.Experiment, "end_early", ended)
     report = assert_caught(formal_small(), "status.json reason")
     assert "printed when interrupted lines" in report.undeclared
 
@@ -161,7 +161,7 @@ def test_the_words_of_done(monkeypatch):
         rows = (folder / "metrics.jsonl").read_text().splitlines()
         return real(summary, folder, files, from_data) + rows[-1]
 
-    patched(monkeypatch, experiment, "result_text", text)
+    patched(monkeypatch, loop, "result_text", text)
     report = assert_caught(formal_small(), "printed when done lines")
     assert set(report.undeclared) == {"printed when done lines"}
 
@@ -174,7 +174,7 @@ def test_the_guarantee_in_the_policys_file(monkeypatch):
         torch.save(content, path)
         return path
 
-    patched(monkeypatch, result_files, "save_policy", saved)
+    patched(monkeypatch, results, "save_policy", saved)
     report = assert_caught(formal_small(), "policy.pt guarantee")
     assert all("guarantee" in name or "artifact" in name for name in report.undeclared)
 
@@ -188,8 +188,8 @@ def test_a_picture_of_private_returns(monkeypatch):
             patch.setattr(Run, "curve", lambda self, name="train/return_mean": curve(self, name))
             return real(rundir)
 
-    patched(monkeypatch, result_files, "draw", drawn)
-    monkeypatch.setattr("privrl_bench.audit.outputs.draw", result_files.draw)
+    patched(monkeypatch, results, "draw", drawn)
+    monkeypatch.setattr("privrl_bench.audit.outputs.draw", results.draw)
     assert_caught(formal_small(), "file curve.png", late=True)
 
 
@@ -211,13 +211,13 @@ def test_a_record_of_wandb(monkeypatch, method):
 
 
 def test_progress(monkeypatch):
-    real = experiment.Experiment.after_round
+    real = loop.Experiment.after_round
 
     def after_round(self, progress):
         real(self, progress)
         progress.update(self.trainer.round, return_mean=private(self.trainer, 0))
 
-    monkeypatch.setattr(experiment.Experiment, "after_round", after_round)
+    monkeypatch.setattr(loop.Experiment, "after_round", after_round)
     report = assert_caught(formal_small(), "printed progress")
     assert set(report.undeclared) == {"printed progress"}
 
@@ -238,7 +238,7 @@ def test_runs_that_are_solved_by_private_returns(monkeypatch):
             self.alive.remove(0)
         return real(self)
 
-    patched(monkeypatch, experiment.Experiment, "_leave_solved", left)
+    patched(monkeypatch, loop.Experiment, "_leave_solved", left)
     config = formal_small()
     config = replace(config, eval=replace(config.eval, solved=1e6))
     assert_caught(config, "schedule runs in training")
@@ -257,7 +257,7 @@ def test_patience_with_private_returns(monkeypatch, where):
             keeper.best = max(getattr(keeper, "best", -1e9), seen)
         return real(self, progress)
 
-    patched(monkeypatch, experiment.Experiment, "after_round", after)
+    patched(monkeypatch, loop.Experiment, "after_round", after)
     name = {"loop": "Experiment.best", "trainer": "Trainer.best", "solved": "SolvedCheck._recent"}
     assert any(
         path.startswith(f"memory {name[where]}")
@@ -349,7 +349,7 @@ def test_a_file_that_no_list_has(monkeypatch):
         (rundir.path / "users.txt").write_text(str(private(trainer, r)))
         return real(trainer, r, rundir)
 
-    patched(monkeypatch, result_files, "save_policy", saved)
+    patched(monkeypatch, results, "save_policy", saved)
     assert_caught(formal_small(), "file users.txt")
 
 
@@ -358,7 +358,7 @@ def test_an_interval_from_private_returns(monkeypatch):
     """In the last fifth's mean, a number of the summary that is computed from rows."""
     patched(
         monkeypatch,
-        summary,
+        results,
         "_last_fifth",
         lambda real, rundir, metric, steps: real(rundir, "train/return_mean", steps),
     )

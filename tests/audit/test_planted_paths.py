@@ -27,7 +27,7 @@ from privrl_bench.packs.offline.model_based.primorl import Primorl
 from privrl_bench.packs.offline.ope.gpope import Gpope
 from privrl_bench.packs.text.dppg_text import DppgText
 from privrl_bench.privacy.contribution import Contribution, check_private
-from privrl_bench.run import result_files
+from privrl_bench.run import results
 from privrl_bench.types import State
 from privrl_bench.users.collectors.live import SimulatedCollector
 
@@ -263,14 +263,14 @@ def test_scores_in_an_exported_file(monkeypatch, texts):
 
 
 def test_users_observations_in_the_policys_file(monkeypatch):
-    real = result_files.policy_content
+    real = results.policy_content
 
     def content(session, r):
         return real(session, r) | {
             "obs_center": torch.from_numpy(session.collector._raw[r].mean(0))
         }
 
-    monkeypatch.setattr(result_files, "policy_content", content)
+    monkeypatch.setattr(results, "policy_content", content)
     report = assert_caught(formal(), "policy.pt obs_center")
     found = {name for name in report.undeclared if not name.startswith(OTHER_REPLICA)}
     assert found == {"policy.pt obs_center", "W&B when done artifact policy.pt"}

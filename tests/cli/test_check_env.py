@@ -9,7 +9,7 @@ import torch
 from privrl_bench.cli import main as privrl
 from privrl_bench.cli import train
 from privrl_bench.composition.compose import compose
-from privrl_bench.run import unknown_env
+from privrl_bench.run import describe
 
 SMALL = [
     *("env=gym", "privacy.users_per_round=3", "algo.hidden=[4]", "rounds=2", "eval.episodes=1"),
@@ -116,7 +116,7 @@ def test_the_plan_says_what_was_found(tmp_path, capsys):
 def test_the_check_changes_no_result(tmp_path, monkeypatch):
     found = []
     for name, words in (("with", ()), ("without", ("env.check=false",))):
-        monkeypatch.setattr(unknown_env, "_CHECKED", {})
+        monkeypatch.setattr(describe, "_CHECKED", {})
         assert trained(tmp_path / name, "env.id=my_pkg:Clock-v0", *words) == 0
         found.append(torch.load(tmp_path / name / "policy.pt")["actor"])
     assert torch.equal(*found)

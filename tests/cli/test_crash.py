@@ -19,8 +19,8 @@ from privrl_bench.packs.offline import collect, recording
 from privrl_bench.packs.text import command as text
 from privrl_bench.papers import reproduce
 from privrl_bench.run import crash
-from privrl_bench.run import experiment as training
-from privrl_bench.run.run_dir import LOCKS, RunDir
+from privrl_bench.run import loop as training
+from privrl_bench.run.folder import LOCKS, RunDir
 
 
 def broken(*_: object, **__: object) -> None:
@@ -115,7 +115,7 @@ HOLD = """
 import sys
 from pathlib import Path
 from privrl_bench.errors import ConfigError
-from privrl_bench.run.run_dir import RunDir
+from privrl_bench.run.folder import RunDir
 try:
     with RunDir(Path(sys.argv[1])).lock():
         print("in", flush=True)

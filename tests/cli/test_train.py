@@ -18,7 +18,7 @@ from privrl_bench.composition import hydra_compose as config
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.kernels import machine
-from privrl_bench.run.sweep_jobs import Outcome
+from privrl_bench.run.sweep import Outcome
 
 
 @dataclass

@@ -16,7 +16,7 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.composition.hydra_files import composing
 from privrl_bench.config import overrides
 from privrl_bench.errors import ConfigError
-from privrl_bench.run import unknown_env
+from privrl_bench.run import describe
 
 # group -> its file, an edit, words that use the file, the key that the edit changes, its value
 GROUPS = {
@@ -208,11 +208,11 @@ def test_every_command_uses_it(folder: str, capsys) -> None:
 
 def test_an_own_environment_of_a_packaged_name_is_checked_as_unknown(tmp_path: Path) -> None:
     copy(tmp_path, "env", "cartpole", "id: CartPole-v1", "id: Acrobot-v1")
-    assert not unknown_env.unknown(compose([]).env)
+    assert not describe.unknown(compose([]).env)
     with overrides.own_folder(tmp_path):
         run = compose(["env.obs_scaling=none"])
         assert run.env.id == "Acrobot-v1"
-        assert unknown_env.unknown(run.env)
+        assert describe.unknown(run.env)
 
 
 def test_an_own_algorithm_file_wins_over_generic_values(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.envs.slots import LoopSlots
 from privrl_bench.envs.wrappers import NewEachEpisode
 from privrl_bench.errors import ConfigError
-from privrl_bench.run import source_digests
-from privrl_bench.run.policy_file import env_config, read_policy
+from privrl_bench.run import provenance
+from privrl_bench.run.trained_policy import env_config, read_policy
 
 NORMALIZE = "gymnasium.wrappers:NormalizeObservation"
 LIMIT = {"name": "gymnasium.wrappers:TimeLimit", "max_episode_steps": 7}
@@ -156,12 +156,12 @@ def test_their_source_is_noted_and_a_change_is_noticed(tmp_path, monkeypatch):
     file = tmp_path / "own_wrappers.py"
     file.write_text("import gymnasium as gym\nclass Same(gym.Wrapper):\n    pass\n")
     config = compose(words("env.wrappers=[own_wrappers:Same]"))
-    before = {"sources": source_digests.sources(config)}
+    before = {"sources": provenance.sources(config)}
     assert list(before["sources"]) == ["own_wrappers"]
-    assert not source_digests.changed(config, before)
+    assert not provenance.changed(config, before)
     file.write_text(file.read_text() + "# changed\n")
-    assert source_digests.changed(config, before) == ["own_wrappers"]
-    assert source_digests.sources(compose(words(f"env.wrappers=[{NORMALIZE}]"))) == {}
+    assert provenance.changed(config, before) == ["own_wrappers"]
+    assert provenance.sources(compose(words(f"env.wrappers=[{NORMALIZE}]"))) == {}
 
 
 @pytest.mark.parametrize(

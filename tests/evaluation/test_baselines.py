@@ -8,8 +8,8 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.evaluation import baselines
 from privrl_bench.evaluation.baselines import references
-from privrl_bench.run.evaluation_times import due
-from privrl_bench.run.run_dir import read_lines
+from privrl_bench.run.folder import read_lines
+from privrl_bench.run.loop import due
 from privrl_bench.run.runner import run
 
 WORDS = (

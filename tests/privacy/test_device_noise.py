@@ -30,9 +30,9 @@ from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SeededNoise
+from privrl_bench.run.describe import describe_plan
+from privrl_bench.run.folder import RunDir
 from privrl_bench.run.plan import make_plan
-from privrl_bench.run.plan_summary import describe_plan
-from privrl_bench.run.run_dir import RunDir
 from privrl_bench.run.runner import run
 from privrl_bench.run.trainer import Trainer
 

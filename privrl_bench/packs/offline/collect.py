@@ -34,7 +34,7 @@ from privrl_bench.packs.offline.recording import (
 from privrl_bench.privacy.rules import rules
 from privrl_bench.reporting.style import PALETTE, figure
 from privrl_bench.run.crash import guarded
-from privrl_bench.run.policy_file import changed_env, env_words
+from privrl_bench.run.trained_policy import changed_env, env_words
 from privrl_bench.users import kind_of
 
 ABOUT = """Record the episodes of training runs, or of a policy that does not change, as a local Minari dataset.

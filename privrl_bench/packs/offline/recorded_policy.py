@@ -10,8 +10,7 @@ from privrl_bench.config.schema import EnvConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.models.fixed_policies import fixed_policy
 from privrl_bench.packs.offline.fixed_policy_episodes import Player
-from privrl_bench.run.policy_file import PolicyFile, check_fits, read_policy
-from privrl_bench.run.trained_policy import TrainedPlayer
+from privrl_bench.run.trained_policy import PolicyFile, TrainedPlayer, check_fits, read_policy
 from privrl_bench.types import EnvSpec
 
 

@@ -29,9 +29,9 @@ from privrl_bench.packs.offline.datasets.user_keys import SIMULATED
 from privrl_bench.packs.offline.episode_recorder import RecordingSlots
 from privrl_bench.packs.offline.fixed_policy_episodes import Playing
 from privrl_bench.packs.offline.recorded_policy import played
+from privrl_bench.run.folder import note_provenance, noted_provenance, write_json
 from privrl_bench.run.plan import make_plan
 from privrl_bench.run.progress import Progress
-from privrl_bench.run.run_dir import note_provenance, noted_provenance, write_json
 from privrl_bench.run.trainer import Trainer
 from privrl_bench.run.writable import check_folder
 from privrl_bench.types import EnvSpec

@@ -10,7 +10,8 @@ like the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,8 @@ from privrl_bench.users.collectors.substitutes import (
     SubstitutePrompt,
     Substitution,
 )
+
+_WIDTH = 108  # of a printed answer
 
 SAMPLES = 4  # texts that an evaluation shows
 
@@ -210,6 +213,12 @@ class PublicTexts:
         return answers.batch(policy_params, prompts, uniforms, range(count), count)
 
 
+def _short(text: str) -> str:
+    """Return a text in one line, shortened if it is long."""
+    line = text.replace("\n", " ")
+    return textwrap.shorten(line, _WIDTH, placeholder=" ...") if len(line) > _WIDTH else line
+
+
 class GenerationEvaluator(Evaluator):
     """Answers of released parameters on the evaluation streams; see `Evaluator`.
 
@@ -232,6 +241,25 @@ class GenerationEvaluator(Evaluator):
         users, episodes = parts.users, parts.users.config.eval.episodes
         made = (users.task, parts.algo.adapter, parts.streams, episodes)
         return BackgroundEvaluator(cls, *made, aside=False)
+
+    @classmethod
+    def examples(cls, samples: Sequence[Mapping[str, Any]]) -> list[str]:
+        """The first and the last answer to every prompt.
+
+        >>> GenerationEvaluator.examples([
+        ...     {"round": n, "prompt": "it was", "answer": a, "score": s}
+        ...     for n, a, s in [(0, " bad", -1.0), (5, " good", 2.0)]
+        ... ])
+        ['  prompt  it was', '  before    -1.00   bad', '  after      2.00   good']
+        """
+        first, last = (samples[k]["round"] if samples else 0 for k in (0, -1))
+        old, new = ({s["prompt"]: s for s in samples if s["round"] == k} for k in (first, last))
+        lines = []
+        for prompt in [p for p in old if p in new and first != last]:
+            lines.append(f"  prompt  {_short(prompt)}")
+            for name, said in (("before", old[prompt]), ("after", new[prompt])):
+                lines.append(f"  {name:6}  {said['score']:7.2f}  {_short(said['answer'])}")
+        return lines
 
     def __init__(self, task: TextTask, adapter: Adapter, streams: list[Streams], episodes: int):
         self._answers = Answerer(task, adapter)

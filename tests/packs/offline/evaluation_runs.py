@@ -47,7 +47,7 @@ def full_batch(parts):
 def check_pieces(algo, monkeypatch):
     """What is computed does not depend on how users are split over shards."""
     whole = theta_of(f"algo={algo}", "env.max_episode_steps=30")
-    monkeypatch.setattr("privrl_bench.run.shard_work.shard_size", lambda spec, steps: 7)
+    monkeypatch.setattr("privrl_bench.run.workers.shard_size", lambda spec, steps: 7)
     torch.testing.assert_close(theta_of(f"algo={algo}", "env.max_episode_steps=30"), whole)
 
 

@@ -20,7 +20,7 @@ from privrl_bench.packs.offline.collect import configs_of, main, parse
 from privrl_bench.packs.offline.datasets.minari_read import local_ids, open_dataset
 from privrl_bench.packs.offline.datasets.minari_write import write_minari
 from privrl_bench.packs.offline.episode_recorder import RecordingSlots
-from privrl_bench.run import run_dir
+from privrl_bench.run import folder
 from privrl_bench.types import EnvSpec
 
 SMALL = ["algo.hidden=[8]", "algo.batch=8", "algo.updates=0.02"]
@@ -302,7 +302,7 @@ def test_the_card_has_the_code_that_played_not_that_of_the_end(monkeypatch) -> N
     words = ["env=pendulum", "steps=1_000", "runs=1", "name=a-v0", *SMALL]
     monkeypatch.setattr(recording, "_SAVE_EVERY", 400)
     commits = iter(["first", "second"])
-    monkeypatch.setattr(run_dir, "provenance", lambda config: {"commit": next(commits)})
+    monkeypatch.setattr(folder, "provenance", lambda config: {"commit": next(commits)})
     step, seen = recording.Trainer.step, []
 
     def interrupted(session):
@@ -319,9 +319,9 @@ def test_the_card_has_the_code_that_played_not_that_of_the_end(monkeypatch) -> N
 
 def test_a_folder_lists_each_provenance_once(tmp_path, monkeypatch) -> None:
     for commit in ("first", "first", "second", "first"):
-        monkeypatch.setattr(run_dir, "provenance", lambda config, c=commit: {"commit": c})
-        run_dir.note_provenance(tmp_path, None)
-    assert [one["commit"] for one in run_dir.noted_provenance(tmp_path)] == ["first", "second"]
+        monkeypatch.setattr(folder, "provenance", lambda config, c=commit: {"commit": c})
+        folder.note_provenance(tmp_path, None)
+    assert [one["commit"] for one in folder.noted_provenance(tmp_path)] == ["first", "second"]
 
 
 def test_a_killed_collection_plays_again_what_was_not_saved(monkeypatch) -> None:

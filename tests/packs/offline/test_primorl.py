@@ -20,9 +20,9 @@ from privrl_bench.packs.offline.model_based.ensemble import Ensemble
 from privrl_bench.packs.offline.model_based.offline_training import ModelBased
 from privrl_bench.privacy.accounting.releases import joint_z
 from privrl_bench.privacy.contribution import block_multipliers
-from privrl_bench.run import experiment as training
+from privrl_bench.run import loop as training
+from privrl_bench.run.folder import read_lines
 from privrl_bench.run.plan import make_plan
-from privrl_bench.run.run_dir import read_lines
 from privrl_bench.run.runner import run
 
 

@@ -17,8 +17,8 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.packs.offline.datasets.minari_read import open_dataset
 from privrl_bench.packs.offline.datasets.minari_write import datasets_root, write_minari
 from privrl_bench.packs.offline.datasets.user_keys import labels_of, repeated_keys, users_of
+from privrl_bench.run.describe import describe_plan
 from privrl_bench.run.plan import make_plan
-from privrl_bench.run.plan_summary import describe_plan
 
 PATIENTS = ["a", "b", "a", "c", "b", "a"]
 FORMATS = ["hdf5", *(["arrow"] if importlib.util.find_spec("pyarrow") else [])]

@@ -23,7 +23,7 @@ from privrl_bench.privacy.accounting.best_of_runs import RunCount, draw_search, 
 from privrl_bench.privacy.accounting.exact_gaussian import epsilon_at
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.run.plan import make_plan
-from privrl_bench.run.sweep_jobs import Job, Outcome
+from privrl_bench.run.sweep import Job, Outcome
 
 SMALL = [
     *("algo=dppg", "env=cartpole", "algo.hidden=[4]", "privacy.users_per_round=4", "log=none"),

@@ -11,8 +11,8 @@ from my_pkg import clinic_log
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.run.describe import describe_plan
 from privrl_bench.run.plan import make_plan
-from privrl_bench.run.plan_summary import describe_plan
 from privrl_bench.run.runner import run
 from privrl_bench.run.trainer import Trainer
 

@@ -10,8 +10,7 @@ import pytest
 from wandb_file import offline_runs, records
 
 from privrl_bench.config.schema import LogConfig
-from privrl_bench.run.wandb_files import CHART
-from privrl_bench.run.wandb_logger import WandbLogger
+from privrl_bench.run.wandb_logger import CHART, WandbLogger
 
 PNG = bytes.fromhex(  # one pixel
     "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b550000000a49444154789c636000000002"

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from privrl_bench.composition.identity import identity
+from privrl_bench.config.overrides import choices, own_file
+from privrl_bench.config.schema import EnvConfig, RunConfig
+from privrl_bench.config.schema.env import wrappers_in_words
+from privrl_bench.envs.check import ERROR, FINE, EnvFinding, brief
+from privrl_bench.errors import ConfigError
 from privrl_bench.metrics import shown_epsilon
+from privrl_bench.privacy.account import Account
+from privrl_bench.privacy.accounting.calibrate import needed_z
 from privrl_bench.privacy.rules import rules
 from privrl_bench.reporting import frontier
 from privrl_bench.reporting.frontier import Least, Prediction
 from privrl_bench.reporting.nearest import Measured, nearest, store
 from privrl_bench.reporting.runs import flatten
-from privrl_bench.run.epsilon_words import warning
 from privrl_bench.run.plan import Plan
+from privrl_bench.users import kind_of
 
 
 @dataclass(frozen=True)
@@ -252,7 +260,7 @@ def _lines(plan: PlanReport) -> list[str]:
         )
         for name, value in plan.epsilons.items()
     ]
-    if large := warning(next(iter(plan.epsilons.values()))):
+    if large := epsilon_warning(next(iter(plan.epsilons.values()))):
         rows.append(("warning", large))
     rows += [("status", plan.status), ("unit", plan.unit), ("notion", plan.notion)]
     rows += [("caveat", caveat) for caveat in plan.caveats]
@@ -361,3 +369,229 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
         + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
+
+
+# --- plan.json and what a run prints
+
+
+def describe_plan(parts: Plan, r: int) -> dict[str, Any]:
+    """The plan of replica r as `plan.json` holds it."""
+    gate, config = parts.gate, parts.configs[r]
+    about = parts.users.words(parts.rounds).about
+    return {
+        "algo": config.algo.name,
+        "env": config.env.label,
+        "seed": config.seed,
+        "z": config.privacy.z if gate.mechanism.private else None,
+        "epsilon": gate.planned_epsilon(r),
+        "epsilons": gate.planned_epsilons(r) if gate.mechanism.private else {},
+        "epsilon_paper": gate.paper_epsilon(r),
+        "delta": config.privacy.delta,
+        "guarantee": gate.guarantee(r).to_dict(),
+        "rounds": parts.rounds,
+        "releases": parts.rounds,
+        "releases_per_user": gate.participation or parts.rounds,
+        "users_per_round": config.privacy.users_per_round,
+        "users": parts.users.needed(parts.rounds),
+        "steps_per_user": parts.steps,
+        "steps": parts.rounds * parts.round_steps,
+        "parameters": {block.name: block.size for block in gate.blocks},
+        "clip": {block.name: block.clip for block in gate.blocks},
+        "event": gate.event(r).to_dict(),
+        **preview_facts(gate, r),
+        **({"data": about} if about else {}),
+        **gate.mechanism.plan_entries(r, parts.algo.terms().server_steps(parts.rounds)),
+    }
+
+
+def preview_facts(account: Account, r: int) -> dict[str, Any]:
+    """`preview`: cohort, users and epsilon of the run that replica r is a preview of; empty for others."""
+    config = account.configs[r]
+    if config.noise_cohort is None:
+        return {}
+    users = config.noise_cohort * account.rounds
+    epsilon = account.real_epsilon(r)
+    return {"preview": {"users_per_round": config.noise_cohort, "users": users, "epsilon": epsilon}}
+
+
+def targets(parts: Plan, r: int) -> str:
+    """Return the z for common budgets over all planned rounds, as text."""
+    found = [
+        f"epsilon {shown_epsilon(x)}: privacy.z={needed_z(parts.gate, r, x):g}"
+        for x in (1.0, 3.0, 8.0)
+    ]
+    return ", ".join(found)
+
+
+def for_comparison(parts: Plan, r: int, epsilon: float) -> str:
+    """Return the paper's number for the run's algorithm; empty: none, or no bound on the run's `epsilon`."""
+    paper = parts.gate.paper_epsilon(r)
+    if math.isinf(paper):
+        return ""
+    if parts.gate.participation is None:
+        bound = f"the moments accountant, a looser bound: {shown_epsilon(paper)}"
+        return f" (for comparison, {bound})" if paper > epsilon else ""
+    if parts.config.algo.traits.dppg_formula:
+        return f" (for comparison, the DPPG paper's formula: {shown_epsilon(paper)})"
+    return ""
+
+
+# --- warnings
+
+
+LITTLE = 10.0  # above it the bound on the odds, e^10 = 22,026, excludes almost nothing
+WARN = 20.0  # above it a plan has a warning
+
+
+def meaning(epsilon: float, delta: float) -> str:
+    """Return what an epsilon bounds; empty where there is no bound.
+
+    >>> meaning(1.0, 1e-5).partition("odds ")[2]
+    'about one unit by at most e^1 = 2.72'
+    """
+    if not epsilon < math.inf:
+        return ""
+    shown = shown_epsilon(epsilon)
+    if epsilon > LITTLE:
+        return (
+            f"releases may change an adversary's odds about one unit by up to e^{shown}: above e^{LITTLE:g} = "
+            f"{math.exp(LITTLE):,.0f} such a bound excludes almost nothing"
+        )
+    factor = shown_epsilon(math.exp(epsilon), 3)  # rounded up, too
+    return (
+        f"apart from a chance of delta = {delta:g}, releases change an adversary's odds about one unit "
+        f"by at most e^{shown} = {factor}"
+    )
+
+
+def again(rounds: int) -> str:
+    """Return that so many rounds were released more than once.
+
+    >>> again(1)
+    '1 round was released again after an interruption, and every release counts'
+    """
+    what = "1 round was" if rounds == 1 else f"{rounds} rounds were"
+    return f"{what} released again after an interruption, and every release counts"
+
+
+def epsilon_warning(epsilon: float) -> str:
+    """Return a warning about an epsilon that is finite and too large to mean much; empty for others.
+
+    >>> epsilon_warning(20.0), epsilon_warning(math.inf)
+    ('', '')
+    """
+    if not WARN < epsilon < math.inf:
+        return ""
+    return (
+        f"epsilon {shown_epsilon(epsilon)} is above {WARN:g}: as a bound it excludes almost nothing"
+    )
+
+
+# --- warnings
+
+
+def repeat_warning(account: Account, r: int, round_index: int) -> str:
+    """Return that epsilon will exceed `privacy.epsilon`, because rounds are repeated; empty: it will not.
+
+    Args:
+        account: with the ledger of the earlier part of the run.
+        r: the replica.
+        round_index: where it continues, from 0.
+    """
+    limit = account.configs[r].epsilon
+    if limit is None or not account.ledgers[r].lines:
+        return ""
+    repeated, epsilon = account.continued(r, round_index)
+    if not repeated or epsilon <= limit:
+        return ""
+    return (
+        f"{numbers(repeated)} released more than once, and every release counts: epsilon "
+        f"{shown_epsilon(epsilon)} after all {account.rounds} rounds, above "
+        f"privacy.epsilon={shown_epsilon(limit)}"
+    )
+
+
+def numbers(indices: Sequence[int]) -> str:
+    """Return rounds, counted from 1 as in metrics, with their verb.
+
+    >>> numbers([3]), numbers([3, 4, 5, 8])
+    ('round 4 is', 'rounds 4 to 6, 9 are')
+    """
+    ranges: list[list[int]] = []
+    for index in indices:
+        if ranges and index == ranges[-1][1] + 1:
+            ranges[-1][1] = index
+        else:
+            ranges.append([index, index])
+    shown = ", ".join(
+        f"{first + 1}" if first == last else f"{first + 1} to {last + 1}" for first, last in ranges
+    )
+    return f"round {shown} is" if len(indices) == 1 else f"rounds {shown} are"
+
+
+# --- environments that are none of the package's own
+
+
+_ANY = ("gym", "dmc")  # environments that stand for any of their kind
+_CHECKED: dict[str, list[EnvFinding]] = {}
+
+
+def unknown(config: EnvConfig) -> bool:
+    """Whether the environment is none that the package or a plugin names, or has wrappers."""
+    named = config.name in choices("env") and own_file("env", config.name) is None
+    named = named and config.name not in _ANY and not config.wrappers
+    return config.kind in _ANY and not named
+
+
+def check_before_training(config: RunConfig) -> list[EnvFinding]:
+    """Findings of `envs.check.brief` for an unknown Gymnasium environment that is simulated; else none.
+
+    Raises:
+        ConfigError: One is an error, with which training cannot work.
+    """
+    if not (config.env.check and kind_of(config).in_environments):
+        return []
+    if config.env.kind != "gym" and not config.env.wrappers:
+        return []
+    if not unknown(config.env):
+        return []
+    key = repr(config.env)
+    if key not in _CHECKED:
+        _CHECKED[key] = brief(config.env)
+    for one in _CHECKED[key]:
+        if one.severity == ERROR:
+            raise ConfigError(
+                "env.wrappers" if config.env.wrappers else "env.id",
+                f"{config.env.label}: {one.text}; privrl check-env shows more, env.check=false trains on it",
+            )
+    return _CHECKED[key]
+
+
+def lines(parts: Plan) -> list[str]:
+    """Lines of the plan about an unknown environment: spaces, scaling, and the check before training."""
+    config, spec = parts.config, parts.spec
+    if not unknown(config.env):
+        return []
+    cnn = getattr(config.algo, "network", "mlp") == "cnn"
+    seen = spec.observations
+    if spec.image is not None and cnn:
+        seen = f"{seen.split(', flattened')[0]}, as an image to a small CNN"
+    elif spec.image is not None:
+        seen += " (an image: algo.network=cnn uses its shape)"
+    found = [f"observations: {seen}; actions: {spec.action_words}"]
+    modes = f"observations {config.env.obs_scaling}, rewards {config.env.reward_scaling}"
+    found = [f"  spaces  {found[0]}", f"  scaling {modes}"]
+    if config.env.wrappers:
+        found.insert(0, f"  wrapped {wrappers_in_words(config.env)}")
+    for one in check_before_training(config):
+        mark = "" if one.severity == FINE else f"{one.severity}: {one.check}: "
+        found.append(f"  check   {mark}{one.text}")
+    return found
+
+
+def values(config: RunConfig) -> str:
+    """Where the hyperparameters are from; those of other environments are named so."""
+    source = config.hyperparameter_source
+    if unknown(config.env) and source.startswith("algo/"):
+        return f"{source}; they were not tuned for {config.env.label}"
+    return source

@@ -17,9 +17,9 @@ from privrl_bench.algorithms.base import Algorithm
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.kernels.signals import Stopped
-from privrl_bench.run import experiment as training
-from privrl_bench.run import runner, shard_work
-from privrl_bench.run.metric_writer import MetricWriter
+from privrl_bench.run import loop as training
+from privrl_bench.run import runner, workers
+from privrl_bench.run.results import MetricWriter
 
 STOPS = [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2]
 PLACES: dict[str, tuple[Any, str]] = {
@@ -29,7 +29,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "W&B": (training, "WandbLogger"),
     "resuming": (training.Experiment, "_resume"),
     "a round": (training.Trainer, "step"),
-    "a shard": (shard_work.ShardWork, "run"),
+    "a shard": (workers.ShardWork, "run"),
     "after the release": (Algorithm, "after_release"),
     "an evaluation": (MetricWriter, "begin_evaluation"),
     "a checkpoint": (training.Checkpoints, "save"),
@@ -96,7 +96,7 @@ def test_a_full_disk_does_not_hide_the_error(
         raise OSError(28, "No space left on device")
 
     def announce(*_: Any, **__: Any) -> None:
-        monkeypatch.setattr("privrl_bench.run.run_dir.write_json", full)
+        monkeypatch.setattr("privrl_bench.run.folder.write_json", full)
         raise ValueError("the cause")
 
     monkeypatch.setattr(runner, "_announce", announce)

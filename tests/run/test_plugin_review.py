@@ -19,9 +19,9 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.kernels import machine
 from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.run import plugin_review as review
-from privrl_bench.run import source_digests
+from privrl_bench.run import provenance
+from privrl_bench.run.describe import describe_plan
 from privrl_bench.run.plan import make_plan
-from privrl_bench.run.plan_summary import describe_plan
 from privrl_bench.run.runner import run
 
 SOURCE = '''
@@ -290,19 +290,19 @@ def test_an_own_environment_that_has_changed_is_noticed(outsider, capsys, monkey
 
 
 def test_sources_of_the_package_and_broken_files_are_left_out(outsider):
-    assert source_digests.sources(compose(["algo=dppg", *FEW])) == {}
+    assert provenance.sources(compose(["algo=dppg", *FEW])) == {}
     Path("torn_env.py").write_text("def (")
     config = compose(["algo=dppg", "env=gym", "env.id=torn_env:X-v0", *FEW])
-    assert list(source_digests.sources(config)) == ["torn_env"]
-    assert source_digests.changed(config, {}) == []  # a run of an earlier version
-    assert source_digests.changed(config, {"sources": {}}) == ["torn_env"]
+    assert list(provenance.sources(config)) == ["torn_env"]
+    assert provenance.changed(config, {}) == []  # a run of an earlier version
+    assert provenance.changed(config, {"sources": {}}) == ["torn_env"]
 
 
 def test_a_module_of_a_linked_folder_of_packages_is_installed(tmp_path):
     """A virtual environment that is reached through a symbolic link."""
     code = (
         "import sys\n"
-        "from privrl_bench.run.source_digests import _local_file\n"
+        "from privrl_bench.run.provenance import _local_file\n"
         "print([_local_file(name) for name in ('torch', 'numpy')], bool(_local_file('beside')))"
     )
     real = Path(sys.prefix).resolve()

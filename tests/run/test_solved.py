@@ -11,9 +11,9 @@ import pytest
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
-from privrl_bench.run import experiment as training
-from privrl_bench.run.experiment import values_of
-from privrl_bench.run.run_dir import read_lines
+from privrl_bench.run import loop as training
+from privrl_bench.run.folder import read_lines
+from privrl_bench.run.loop import values_of
 from privrl_bench.run.runner import run
 
 WINDOW, ROUNDS = 4, 60

@@ -14,9 +14,9 @@ from privrl_bench.cli.main import main
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
 from privrl_bench.reporting.results_store import COLUMNS
-from privrl_bench.run import planning
+from privrl_bench.run import describe
+from privrl_bench.run.describe import report_of
 from privrl_bench.run.plan import make_plan
-from privrl_bench.run.planning import report_of
 from privrl_bench.run.runner import run
 
 TINY = (
@@ -175,7 +175,7 @@ def test_the_plan_predicts_the_return_and_the_best_split_of_its_users(tmp_path):
 
 
 def test_without_a_store_the_plan_says_so(monkeypatch):
-    monkeypatch.setattr(planning, "store", lambda: None)
+    monkeypatch.setattr(describe, "store", lambda: None)
     plan = planned("privacy.epsilon=2")
     assert not plan.has_store
     assert plan.lines()[-1].startswith(
@@ -222,7 +222,7 @@ def test_a_plan_of_fixed_cohorts_imports_no_accountant():
         "assert main(['plan', 'privacy.epsilon=2', 'privacy.population=10_000']) == 0; "
         "assert not {'dp_accounting', 'scipy.stats', 'scipy.signal'} & set(sys.modules)"
     )
-    root = Path(planning.__file__).parents[2]
+    root = Path(describe.__file__).parents[2]
     subprocess.run([sys.executable, "-c", code], check=True, cwd=root, capture_output=True)
 
 

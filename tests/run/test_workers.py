@@ -22,12 +22,11 @@ from privrl_bench.kernels import pipe_worker
 from privrl_bench.models.policy import make_policy
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.sampling.sampler import Cohort
-from privrl_bench.run import engines, worker_pool
+from privrl_bench.run import workers as sharing
 from privrl_bench.run.plan import make_plan
 from privrl_bench.run.runner import run
-from privrl_bench.run.shard_work import one_shard, shard_users
-from privrl_bench.run.shard_worker import ShardWorker
 from privrl_bench.run.trainer import Trainer
+from privrl_bench.run.workers import ShardWorker, one_shard, shard_users
 from privrl_bench.types import EnvSpec
 from privrl_bench.users.collectors.shards import GroupedSampler, microbatch, microbatches, some_of
 
@@ -81,7 +80,7 @@ class InlineEngine:
 @pytest.fixture
 def inline(monkeypatch):
     deaths = []
-    monkeypatch.setitem(engines.ENGINES, "processes", lambda address: InlineEngine(deaths))
+    monkeypatch.setitem(sharing.ENGINES, "processes", lambda address: InlineEngine(deaths))
     return deaths
 
 
@@ -303,10 +302,10 @@ def test_workers_start_late_by_default(monkeypatch, inline):
     made = []
     real = InlineEngine.make
     monkeypatch.setattr(InlineEngine, "make", lambda self, x: made.append(1) or real(self, x))
-    monkeypatch.setattr(worker_pool, "workers_of", lambda config: 2)
+    monkeypatch.setattr(sharing, "workers_of", lambda config: 2)
     alone = trained()
     assert not made
-    monkeypatch.setattr(worker_pool, "_STARTING", 0.0)
+    monkeypatch.setattr(sharing, "_STARTING", 0.0)
     assert torch.equal(trained(), alone)
     assert made
 
@@ -319,8 +318,8 @@ def test_a_program_whose_workers_cannot_start_goes_on_alone_unless_asked(
         raise ConfigError("algo", "mine is not known here")
 
     monkeypatch.setattr(InlineWorker, "result", fails)
-    monkeypatch.setattr(worker_pool, "workers_of", lambda config: 2)
-    monkeypatch.setattr(worker_pool, "_STARTING", 0.0)
+    monkeypatch.setattr(sharing, "workers_of", lambda config: 2)
+    monkeypatch.setattr(sharing, "_STARTING", 0.0)
     if words:
         with pytest.raises(ConfigError, match="not known"):
             trained(*words)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from privrl_bench.composition.compose import compose
-from privrl_bench.run.progress import Progress, ProgressState, sent_to
-from privrl_bench.run.sweep_display import SweepDisplay
-from privrl_bench.run.sweep_jobs import Job, Outcome
+from privrl_bench.run.progress import Progress, ProgressState, SweepDisplay, sent_to
+from privrl_bench.run.sweep import Job, Outcome
 
 
 class Clock:
@@ -47,13 +47,11 @@ def test_lines_have_one_time_left_for_the_whole_sweep() -> None:
     assert out.getvalue() == ""  # too soon
     clock.now = 10.0
     display.update(first, ProgressState(10_000, 0, 20_000, 1.0, 2.0))
-    # 30,000 of 40,000 steps are left, at 1,000 a second.
-    assert (
-        out.getvalue() == "sweep   0 of 4 jobs ended, 25 % of all steps, 1,000 steps/s, 30 s left\n"
-    )
+    # 1 of 4 jobs took 10 seconds.
+    assert out.getvalue() == "sweep   0 of 4 jobs ended, 25 % done, 1,000 steps/s, 30 s left\n"
     display.update(first, ProgressState(20_000, 0, 20_000, 1.0, 2.0))
     display.end(first, done(first))
-    assert "2 of 4 jobs ended, 50 % of all steps" in out.getvalue().splitlines()[-1]
+    assert "2 of 4 jobs ended, 50 % done" in out.getvalue().splitlines()[-1]
     display.begin(second)
     display.end(second, done(second, "skipped"))
     display.close()
@@ -68,21 +66,21 @@ def test_steps_of_an_earlier_command_make_no_sweep_fast() -> None:
     display.end(second, done(second, "skipped"))
     clock.now = 10.0
     display.update(first, ProgressState(11_000, 10_000, 20_000, None, None))
-    assert "55 % of all steps, 100 steps/s, 1 min 30 s left" in display.summary()
+    assert "55 % done, 100 steps/s, 1 min 30 s left" in display.summary()
 
 
-def test_a_terminal_gets_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     out = Terminal()
     first, second = work = groups()
-    with SweepDisplay(work, True, stream=out).open() as display:
+    with closing(SweepDisplay(work, True, stream=out)) as display:
         assert display.live
         display.begin(first)
         display.update(first, ProgressState(5_000, 0, 20_000, 487.65, 4.378))
         display.end(first, [*done(first[:1]), *done(first[1:], "failed")])
         display.begin(second)
-    last = out.getvalue().rpartition("group")[2]
-    for part in ("z=1", "1 done, 1 failed", "25 %", "487.6", "4.378", "z=2", "training", "left"):
+    last = out.getvalue().rpartition("sweep ")[2]
+    for part in ("z=1", "1 done, 1 failed", "2 of 4 jobs", "z=2", "left"):
         assert part in last
     assert not display.live
 

@@ -1,7 +1,7 @@
 """The run folder: all files of a run, written as it proceeds, and who may see them.
 
-`FILES` has every name. The leak test compares every file of a run folder that is not `private` or `machine`,
-also one that is not listed (`Algorithm.export` of a plugin may write such files).
+`FILES` has every name but those that `Algorithm.export` writes. The leak test compares every file of a run
+folder that is not `private` or `machine`, also one that is not listed.
 
 `metrics.jsonl` does not depend on the clock, so that a run which was killed and resumed leaves the same bytes
 as an uninterrupted one; steps/s and seconds are in `timing.jsonl`.
@@ -48,12 +48,10 @@ FILES = {
     "epsilon.json": "public",
     "status.json": "released",
     "metrics.jsonl": "released",
-    "samples.jsonl": "released",  # answers of a language model
+    "samples.jsonl": "released",  # examples of evaluations
     "summary.json": "released",
     "policy.pt": "released",
     "curve.png": "released",
-    "adapter": "released",  # of a language model, for peft
-    "model": "released",  # or the whole model
     "checkpoint.pt": "private",
     "ledger.jsonl": "private",
     "timing.jsonl": "private",
@@ -62,8 +60,6 @@ FILES = {
     "wandb": "machine",  # a copy of what the leak test compares as it is sent
     "wandb_id.txt": "machine",
 }
-# Further ones of a search: what was drawn, its runs, and the run with the kept settings.
-SEARCH_FILES = dict.fromkeys(("search.json", "search.jsonl", "trials", "final"), "private")
 LOCKS = ".locks"  # folder beside run folders
 _SEED = re.compile(r"seed=\d+")
 

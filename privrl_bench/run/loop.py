@@ -6,35 +6,33 @@ import math
 import signal
 import sys
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
+from privrl_bench.config.schema.run import AUTO, EVALUATIONS
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.evaluation import evaluator_of
 from privrl_bench.kernels.jit import tell_of_compiling
 from privrl_bench.kernels.signals import Stop, exit_code
 from privrl_bench.metrics import check_summary
+from privrl_bench.privacy.ledger_chain import Mark
 from privrl_bench.run import crash
-from privrl_bench.run.checkpoint import CHECKPOINT_PAUSE, Checkpoints
-from privrl_bench.run.clock import Clock
-from privrl_bench.run.evaluation_times import due
-from privrl_bench.run.metric_writer import MetricWriter
+from privrl_bench.run.crash import Outcome
+from privrl_bench.run.folder import RunDir, write_json
 from privrl_bench.run.plan import Plan
 from privrl_bench.run.progress import Progress
-from privrl_bench.run.result_files import (
+from privrl_bench.run.results import (
+    MetricWriter,
+    SolvedCheck,
     references_of,
     released,
+    result_text,
     save_policy,
     save_results,
-)
-from privrl_bench.run.run_dir import RunDir, write_json
-from privrl_bench.run.summary import (
-    RunResult,
-    SolvedCheck,
-    result_text,
     summary_of,
     values_of,
 )
@@ -68,7 +66,7 @@ class Experiment:
         self.mirrors = [self.mirror(r) for r in range(len(dirs))]
         self.alive = list(range(len(dirs)))
         self.rows = MetricWriter(self.trainer, dirs, self.mirrors)
-        self._ended: dict[int, RunResult] = {}
+        self._ended: dict[int, Outcome] = {}
         self._snapshot: dict[str, Any] | None = None  # before the current round
         self.clock = Clock([0.0] * len(dirs))
         self._checkpoints = Checkpoints(dirs)
@@ -89,7 +87,7 @@ class Experiment:
 
     # -- the loop ---------------------------------------------------------------------------
 
-    def run(self, saved: list[dict[str, Any] | None], stop: Stop) -> list[RunResult]:
+    def run(self, saved: list[dict[str, Any] | None], stop: Stop) -> list[Outcome]:
         """Train to the end, a signal or a failure. A replica that diverges fails alone.
 
         Args:
@@ -302,7 +300,7 @@ class Experiment:
         """End replica r after its last round, or after the round `solved` that reached `eval.solved`."""
         self._leave(r, self.end_done(r, self.mirrors[r], solved))
 
-    def end_done(self, r: int, mirror: WandbLogger, solved: int | None = None) -> RunResult:
+    def end_done(self, r: int, mirror: WandbLogger, solved: int | None = None) -> Outcome:
         """Write the files of a finished run and print its result; training could continue.
 
         Without a valid last evaluation the run has failed; its policy is written, as its epsilon is spent.
@@ -325,9 +323,9 @@ class Experiment:
         rundir.set_status("done")
         mirror.finish(summary, exit_code=0, released=released(self.trainer, r, rundir))
         print(result_text(summary, rundir.path, files, self.parts.users.from_data), flush=True)
-        return RunResult("done", "", rundir.path, summary)
+        return Outcome("done", "", str(rundir.path), summary=summary)
 
-    def _end(self, status: str, reason: str, code: int) -> list[RunResult]:
+    def _end(self, status: str, reason: str, code: int) -> list[Outcome]:
         """End all replicas that are still training."""
         together = status == "failed" and len(self.alive) > 1
         for r in list(self.alive):
@@ -346,7 +344,7 @@ class Experiment:
         *,
         rounds: int | None = None,
         failed_with_group: bool = False,
-    ) -> RunResult:
+    ) -> Outcome:
         """Write the files of a run that is not done and print why; training could continue.
 
         Args:
@@ -356,7 +354,7 @@ class Experiment:
             reason: of the status.
             code: exit code.
             rounds: that the run has trained; None: all that the trainer has done.
-            failed_with_group: see `RunResult`.
+            failed_with_group: see `Outcome`.
         """
         rundir = self.dirs[r]
         summary = self._summary(r, status, rounds)
@@ -368,12 +366,133 @@ class Experiment:
         more = f"; traceback in {rundir / crash.ERROR_FILE}" if there else ""
         line = f"{status}  {crash.one_line(reason)}; results: {rundir.path}{more}"
         print(line, file=sys.stderr, flush=True)
-        return RunResult(status, reason, rundir.path, summary, code, failed_with_group)
+        return Outcome(
+            status,
+            reason,
+            str(rundir.path),
+            code,
+            summary,
+            failed_with_group=failed_with_group,
+        )
 
-    def _leave(self, r: int, result: RunResult) -> None:
+    def _leave(self, r: int, result: Outcome) -> None:
         self._ended[r] = result
         self.alive.remove(r)
 
-    def _results(self) -> list[RunResult]:
+    def _results(self) -> list[Outcome]:
         """Return how each replica ended, in order."""
         return [self._ended[r] for r in range(len(self.dirs))]
+
+
+# --- time
+
+
+class Clock:
+    """Seconds and speed of the replicas that are trained together.
+
+    Args:
+        earlier: seconds of earlier parts of each run.
+        steps: environment steps of each run when the clock starts.
+    """
+
+    def __init__(self, earlier: Sequence[float], steps: int = 0):
+        self._earlier, self._steps = list(earlier), steps
+        self._started = time.perf_counter()
+        self._stopped = math.inf
+
+    def stop(self) -> None:
+        """Stop: training is over, and the plots of other replicas do not count."""
+        self._stopped = time.perf_counter()
+
+    def timing(self, r: int, steps: int) -> dict[str, float]:
+        """Return the seconds of replica `r` and its speed since the clock started, at so many steps."""
+        here = min(time.perf_counter(), self._stopped) - self._started
+        return {
+            "wall_seconds": round(self._earlier[r] + here, 3),
+            "steps_per_second": round((steps - self._steps) / max(here, 1e-9), 1),
+        }
+
+
+def due(every: int | str, rounds: int, planned: int, round_steps: int) -> bool:
+    """Whether there is an evaluation after so many rounds, the last round apart.
+
+    Args:
+        every: steps between evaluations; 0: none; auto: a twentieth of the planned rounds, at least one.
+        rounds: done so far; 0: before any data.
+        planned: of the whole run.
+        round_steps: environment steps of a round.
+
+    >>> [r for r in range(101) if due("auto", r, 100, 64)][:4], due("auto", 3, 6, 64)
+    ([0, 5, 10, 15], True)
+    >>> [r for r in range(9) if due(128, r, 8, 64)], due(0, 0, 8, 64)
+    ([0, 2, 4, 6, 8], False)
+    """
+    if rounds == 0:
+        return every != 0
+    if every == AUTO:
+        parts = min(EVALUATIONS, planned)
+        return rounds * parts // planned > (rounds - 1) * parts // planned
+    steps = rounds * round_steps
+    return int(every) > 0 and steps // int(every) > (steps - round_steps) // int(every)
+
+
+CHECKPOINT_SECONDS = 10.0
+CHECKPOINT_PAUSE = 1.0  # at least, between checkpoints after evaluations
+# Of the time, at most: forty replicas with replay buffers take a third of a second.
+CHECKPOINT_SHARE = 0.05
+CHECKPOINT_LATE = 60.0  # seconds by which one slow checkpoint can delay the next, at most
+
+
+class Checkpoints:
+    """The checkpoints of replicas that are trained together, and the time that they take.
+
+    Args:
+        dirs: run folder of each replica.
+    """
+
+    def __init__(self, dirs: Sequence[RunDir] = ()):
+        self._dirs = dirs
+        self._saved_at = time.perf_counter()
+        self._cost = 0.0  # seconds of the last one
+
+    def due(self, pause: float | None = None) -> bool:
+        """Return whether `pause` seconds have passed, and so many that saving is a small part of the time."""
+        wait = CHECKPOINT_SECONDS if pause is None else pause
+        wait = max(wait, min(self._cost / CHECKPOINT_SHARE, CHECKPOINT_LATE))
+        return time.perf_counter() - self._saved_at > wait
+
+    def save(
+        self,
+        trainer: Trainer,
+        snapshot: dict[str, Any],
+        replicas: Iterable[int],
+        started: float | None = None,
+    ) -> None:
+        """Save these replicas of a snapshot.
+
+        Args:
+            trainer: whose snapshot it is.
+            snapshot: taken in this round or before it.
+            replicas: which of them.
+            started: time of `time.perf_counter` before the snapshot; None: its cost is not counted.
+        """
+        for r in replicas:
+            self._dirs[r].save_checkpoint(trainer.checkpoint(snapshot, r))
+        if started is not None:
+            self._saved_at = time.perf_counter()
+            self._cost = self._saved_at - started
+
+    def keep_marks(self, trainer: Trainer, saved: Sequence[dict[str, Any] | None]) -> None:
+        """Store in checkpoints the ledger lines that rows depend on, before rows are removed.
+
+        Args:
+            trainer: the trainer.
+            saved: checkpoint of each replica; None: none yet.
+        """
+        trainer.parts.gate.sync()
+        ledgers = trainer.parts.gate.ledgers
+        for r, (rundir, one) in enumerate(zip(self._dirs, saved, strict=True)):
+            mark = tuple(ledgers[r].mark)
+            if mark != (Mark() if one is None else one["ledger"]):
+                kept = trainer.checkpoint(trainer.snapshot(), r) if one is None else one
+                rundir.save_checkpoint({**kept, "ledger": mark})

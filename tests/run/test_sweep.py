@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,12 +24,10 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import HardwareConfig, RunConfig
 from privrl_bench.errors import EnvironmentFailure
-from privrl_bench.run import experiment as training
-from privrl_bench.run import grouping as sweep
-from privrl_bench.run import sweep_jobs as jobs
-from privrl_bench.run import sweep_workers as workers
-from privrl_bench.run.run_dir import RunDir, read_lines
-from privrl_bench.run.sweep_jobs import Job, Outcome
+from privrl_bench.run import loop as training
+from privrl_bench.run import sweep
+from privrl_bench.run.folder import RunDir, read_lines
+from privrl_bench.run.sweep import Job, Outcome
 
 ROUNDS = 8
 TINY = (
@@ -60,8 +57,8 @@ def seeds_in(work: Sequence[Job], root: str) -> list[Job]:
 
 def sweep_of(work: Sequence[Job]) -> tuple[int, list[Outcome]]:
     """Exit code and outcomes."""
-    outcomes = workers.run_jobs(work)
-    return jobs.interruption(outcomes), outcomes
+    outcomes = sweep.run_jobs(work)
+    return sweep.interruption(outcomes), outcomes
 
 
 def begun(root: Path) -> list[Path]:
@@ -108,7 +105,6 @@ ONE = st.tuples(
     st.sampled_from([0.0, 1.0]),  # z
     st.sampled_from([0.1, 0.2]),  # clip
     st.sampled_from([1, 2]),  # epochs: here only runs with 1 can be trained together
-    st.sampled_from(["a", "b", None]),  # folder; None: one of its own
 )
 
 
@@ -124,7 +120,7 @@ def test_groups_hold_every_job_once_and_differ_in_seed_and_z_only(
     drawn: list[tuple[Any, ...]], most: int, processes: int
 ) -> None:
     work = []
-    for number, (seed, z, clip, epochs, folder) in enumerate(drawn):
+    for number, (seed, z, clip, epochs) in enumerate(drawn):
         run = replace(
             BASE,
             seed=seed,
@@ -132,9 +128,8 @@ def test_groups_hold_every_job_once_and_differ_in_seed_and_z_only(
             algo=(DppgConfig if epochs == 1 else Alone)(**{**vars(BASE.algo), "epochs": epochs}),
             hardware=HardwareConfig(max_replicas=most),
         )
-        work.append(Job(number, run, Path(folder or f"own{number}"), []))
-    waves = sweep.schedule(work, processes)
-    groups = [group for wave in waves for group in wave]
+        work.append(Job(number, run, Path(f"own{number}"), []))
+    groups = sweep.schedule(work, processes)
     assert sorted(job.number for group in groups for job in group) == list(range(len(work)))
     for group in groups:
         assert 1 <= len(group) <= most
@@ -143,24 +138,21 @@ def test_groups_hold_every_job_once_and_differ_in_seed_and_z_only(
         blank = [replace(run, seed=0, privacy=replace(run.privacy, z=0.0)) for run in runs]
         assert all(run == blank[0] for run in blank)
         assert len(group) == 1 or runs[0].algo.epochs == 1
-    for wave in waves:
-        used = Counter(job.folder for group in wave for job in group)
-        assert set(used.values()) == {1}
-        assert len(wave) >= min(processes, len(used))  # no process is without work
+    assert len(groups) >= min(processes, len(work))  # no process is without work
 
 
 def test_groups_are_split_evenly() -> None:
     work = seeds(BASE, 17, "x")
-    (groups,) = sweep.schedule(work)
+    groups = sweep.schedule(work)
     assert [len(group) for group in groups] == [5, 6, 6]
-    (groups,) = sweep.schedule(work[:6], processes=3)
+    groups = sweep.schedule(work[:6], processes=3)
     assert [len(group) for group in groups] == [2, 2, 2]
-    (groups,) = sweep.schedule(work[:4], processes=3)
+    groups = sweep.schedule(work[:4], processes=3)
     assert [len(group) for group in groups] == [1, 1, 2]
-    (groups,) = sweep.schedule(work, processes=2)
+    groups = sweep.schedule(work, processes=2)
     assert [len(group) for group in groups] == [4, 4, 4, 5]
     other = [replace(job, config=replace(job.config, total_steps=99)) for job in work[:8]]
-    (groups,) = sweep.schedule([*work, *seeds_in(other, "y")], processes=2)
+    groups = sweep.schedule([*work, *seeds_in(other, "y")], processes=2)
     assert [len(group) for group in groups] == [5, 6, 6, 8]
 
 
