@@ -29,8 +29,8 @@ from privrl_bench.run.plan import make_plan
 from privrl_bench.run.trainer import Trainer
 from privrl_bench.types import State
 
-GRADIENT = ("algo.local_update=gradient", "algo.epochs=1", "algo.minibatches=1")
-ADAM = ("algo.local_update=adam", "algo.lr=4e-4")
+GRADIENT = ("algo.user_update=gradient", "algo.epochs=1", "algo.minibatches=1")
+ADAM = ("algo.user_update=adam", "algo.lr=4e-4")
 KINDS: dict[str, tuple[int, tuple[str, ...]]] = {  # name: (T, words)
     "one gradient, T = 512": (512, GRADIENT),
     "one gradient, T = 256": (256, GRADIENT),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-RUN = "outputs/dppg/cartpole/privacy.z=1,rounds=2,seed=0"
+RUN = "outputs/dppg/cartpole/z=1,rounds=2,seed=0"
 
 
 def call(path, folder, *words):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from privrl_bench.audit import canary, end_to_end, one_run
 from privrl_bench.audit.canary import refuse_unauditable
 from privrl_bench.audit.finding import Finding, Say
 from privrl_bench.audit.options import ATTACKS, Options
-from privrl_bench.config.folder_names import leaf_name
+from privrl_bench.config.folder_names import folder_name
 from privrl_bench.config.overrides import plain_groups
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
@@ -122,21 +121,18 @@ def _attacks(name: str, config: RunConfig) -> tuple[str, ...]:
 
 
 def default_folder(config: RunConfig, words: Sequence[str], options: Options) -> Path:
-    """outputs/audit/<algo>_<env>/<overrides and options>,seed=<seed>.
-
-    The last part is that of a run folder, and has the options that are not at their defaults.
+    """outputs/audit/, then the name of a run folder, with the options that are not at their defaults.
 
     Args:
         config: as claimed.
         words: of the command line.
         options: of the audit.
     """
-    group = re.sub(r"[^A-Za-z0-9_.+-]", "-", f"{config.algo.name}_{config.env.label}")
     split = (word.lstrip("+~").partition("=") for word in plain_groups(words))
     given = [(key, value) for key, _, value in split]
     usual = vars(Options())
     given += [(name, str(x)) for name, x in vars(options).items() if x != usual[name]]
-    return Path("outputs") / "audit" / group / leaf_name(given, config.seed)
+    return Path("outputs/audit", folder_name(config.algo.name, config.env.name, given, config.seed))
 
 
 def shrunk(config: RunConfig, attack: str, given: set[str]) -> tuple[RunConfig, list[str]]:

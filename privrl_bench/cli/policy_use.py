@@ -22,15 +22,15 @@ _TYPED = {"path": "RUN", "to": "--to", "out": "--out", "video": "--video"}
 RUN = "a run folder, or its policy.pt"
 PLAY = """Play episodes of trained policies, in a window or into a video file.
 
-  {0} outputs/dppg/hopper/privacy.z=0.1,seed=0 --video hopper.gif
+  {0} outputs/dppg/hopper/z=0.1,seed=0 --video hopper.gif
   {0} RUN --env env=walker_of_mine --episodes 3 --video walk.mp4"""
 EVALUATE = """Evaluate trained policies in whole simulated episodes. It costs no privacy.
 
-  {0} outputs/dppg/hopper/privacy.z=0.1,seed=0 --episodes 100
+  {0} outputs/dppg/hopper/z=0.1,seed=0 --episodes 100
   {0} RUN --env env.max_episode_steps=200 --greedy"""
 EXPORT = """Write the greedy policy of a run for other programs: ONNX or TorchScript.
 
-  {0} outputs/dppg/hopper/privacy.z=0.1,seed=0 --to onnx"""
+  {0} outputs/dppg/hopper/z=0.1,seed=0 --to onnx"""
 
 
 def play(arguments: Sequence[str] | None = None, prog: str = "privrl play") -> int:

@@ -49,7 +49,7 @@ from privrl_bench.config.diagnostics import (
     wrong_type,
 )
 from privrl_bench.config.file_errors import check_names, circle, found_in_file, unreadable
-from privrl_bench.config.folder_names import leaf_name
+from privrl_bench.config.folder_names import folder_name
 from privrl_bench.config.overrides import (
     CONFIG_NAME,
     choices,
@@ -117,19 +117,15 @@ def hydra_overrides(words: Iterable[str]) -> list[str]:
     return explicit_length(found, keys)
 
 
-def leaf(overrides: Iterable[str], seed: int) -> str:
-    """The last part of a run folder: see `folder_names.leaf_name`.
+def run_folder(chosen: Mapping[str, Any], overrides: Iterable[str], seed: int) -> str:
+    """`folder_names.folder_name` of the words of a run.
 
-    >>> leaf(["privacy.z=1e-1", "log=none", "algo=dppg"], 3)
-    'privacy.z=0.1,seed=3'
+    >>> run_folder({"algo": "dppg", "env": "hopper"}, ["privacy.z=1e-1", "log=none", "algo=dppg"], 3)
+    'dppg/hopper/z=0.1,seed=3'
     """
     parsed = OverridesParser.create().parse_overrides(list(overrides))
-    return leaf_name([(o.key_or_group, o.get_value_element_as_str()) for o in parsed], seed)
-
-
-def run_folder(chosen: Mapping[str, Any], overrides: Iterable[str], seed: int) -> str:
-    """`<algo>/<env>/<leaf>`, the same for a job of a sweep and for the command run alone."""
-    return f"{chosen['algo']}/{chosen['env']}/{leaf(overrides, seed)}"
+    given = [(one.key_or_group, one.get_value_element_as_str()) for one in parsed]
+    return folder_name(str(chosen["algo"]), str(chosen["env"]), given, seed)
 
 
 def text_versions(words: Iterable[str]) -> list[str]:

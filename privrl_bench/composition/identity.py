@@ -1,8 +1,8 @@
 """The identity of a run: one canonical form of everything that changes its data, rows, noise or schedule.
 
 Seeded noise, resuming and the grouping of a sweep use this module only. Two runs with different identities have
-independent noise. The identity does not depend on class names, on the order of fields, or on keys that were
-added to the schema after `VERSION` was set, nor on keys that the mechanism does not read.
+independent noise. The identity does not depend on class names, on the order of fields, nor on keys that the
+mechanism does not read.
 """
 
 from __future__ import annotations
@@ -17,45 +17,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from privrl_bench.config.diagnostics import CONSTANT
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.rules import unused
 
 # A new version changes the noise of every run, and runs of an older version cannot be resumed. Increase it when
-# the meaning of a key changes.
-VERSION = 1
+# the meaning of a key changes, or a key is added or renamed.
+VERSION = 2
 # Keys, or sections ending with a dot, that change neither data nor rows nor noise nor schedule.
 IGNORED = (
     *("log.", "plan_only", "resume", "plugins", "hyperparameter_source", "env.check"),
     *("hardware.workers", "hardware.shard_users", "hardware.max_replicas"),
     *("hardware.engine", "hardware.address"),
 )
-# Keys that were added after this version was set, with the value at which the program behaves as before. At
-# that value they are left out.
-ADDED: dict[str, Any] = {
-    "privacy.correlation": 0.95,
-    "privacy.bands": None,
-    "privacy.noise_cohort": None,
-    "fit_population": False,
-    "env.obs_parts": None,
-    "env.wrappers": [],
-    "algo.network": "mlp",
-    "algo.local_update": "adam",
-    "algo.averaging": None,
-    "algo.anneal_after": 0.0,
-    "algo.time_limit": "bootstrap",
-    "algo.log_std_init": 0.0,
-    "algo.nll_beta": 0.0,
-    "algo.public_ratio": 0.0,
-    "search": None,
-}
-# Values that were renamed after this version was set, new -> old: the identity has the old one.
-RENAMED: dict[str, dict[str, str]] = {
-    "privacy.mechanism": {"fresh_noise_per_round": "imitated_tree"},
-    "privacy.sampling": {"uniform_single_user": "one_of_n", "full_batch": "everybody"},
-    "privacy.adjacency": {"any_trajectory_pair": "any_two"},
-}
 # Keys that name a file or a run folder with it: the identity has the digest of its content.
 FILES = {"algo.policy": "policy.pt"}
 # Released parameters do not depend on how they are evaluated.
@@ -70,26 +44,18 @@ def identity(config: RunConfig, without: Iterable[str] = ()) -> dict[str, Any]:
         without: more keys, or sections ending with a dot, to leave out.
     """
     left_out = (*IGNORED, *without, *unused(config.privacy))
-    constant = {key: x for key, x in CONSTANT.items() if not _within(key, left_out)}
-    return (
-        {"version": VERSION}
-        | constant
-        | {"env.text.size": "small"}  # a key that version 1 had
-        | {
-            key: _renamed(key, value)
-            for key, value in sorted(_flat(config, RunConfig, "").items())
-            if not _within(key, left_out) and not (key in ADDED and value == ADDED[key])
-        }
-    )
+    return {"version": VERSION} | {
+        key: _content(key, value) if key in FILES else value
+        for key, value in sorted(_flat(config, RunConfig, "").items())
+        if not _within(key, left_out)
+    }
 
 
-def _renamed(key: str, value: Any) -> Any:
-    """The value that an identity has for a value of a configuration."""
-    if key in FILES and value is not None:
-        path = Path(value)
-        path = path / FILES[key] if path.is_dir() else path
-        return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else value
-    return RENAMED[key].get(value, value) if key in RENAMED else value
+def _content(key: str, value: Any) -> Any:
+    """The digest of the file that a value names; the value itself where there is none."""
+    path = Path(str(value))
+    path = path / FILES[key] if path.is_dir() else path
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else value
 
 
 def canonical(config: RunConfig, without: Iterable[str] = ()) -> str:

@@ -51,13 +51,6 @@ SET_BY_FILES = {
     "or paper=<name>",
 }
 
-# Keys of earlier versions, with the value that all runs have now; and those that never mattered.
-CONSTANT: dict[str, Any] = {"hardware.threads": 1}
-REMOVED = (
-    *(*CONSTANT, "hardware.env_workers", "hardware.eval_process", "hardware.processes"),
-    *("env.text.cache", "env.text.size"),
-)
-
 
 def first_line(error: Exception) -> str:
     """The first line of an error's message that says what is wrong, or its type's name."""
@@ -204,8 +197,6 @@ def no_such_key(key: str, names: Iterable[str], free: bool, groups: Iterable[str
     """
     if free:
         return ConfigError(key, f"no such key; add it with +{key}=<value>")
-    if key in REMOVED and key.startswith("hardware."):
-        return ConfigError(key, "was replaced by hardware.workers, the number of processes")
     known = [name for name in names if name not in SET_BY_FILES]
     parent = key.rpartition(".")[0]
     beside = [name for name in known if name.rpartition(".")[0] == parent]

@@ -20,7 +20,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from privrl_bench.composition.identity import ADDED
 from privrl_bench.reporting.results_store import RUNS_FILE
 
 ITEMS = ("frontier", "gap", "small_epsilon")
@@ -30,7 +29,7 @@ _TRIED_USERS = [k * 10**n for n in range(1, 8) for k in range(10, 100)]  # 100 t
 # Runs that differ in one of these settings are no preview of the plan.
 _SAME = (
     *("privacy.mechanism", "privacy.clip", "env.user_steps"),
-    *("algo.local_update", "algo.log_std_init"),
+    *("algo.user_update", "algo.log_std_init"),
 )
 _ROUNDING = 1e-9
 
@@ -117,13 +116,13 @@ def points(algo: str, env: str, settings: Mapping[str, Any], store: Path) -> lis
         store: results, `<paper>/<item>/runs.csv`.
     """
     found: dict[tuple[int, int, float], dict[str, float]] = {}
-    same_step = settings.get("algo.local_update") == "gradient"  # lr has no effect
+    same_step = settings.get("algo.user_update") == "gradient"  # lr has no effect
     keys = _SAME if same_step else (*_SAME, "algo.lr")
     for path in sorted(path for one in ITEMS for path in store.glob(f"*/{one}/{RUNS_FILE}")):
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
                 kept = json.loads(row["settings"])
-                same = all(_setting(kept, key) == _setting(settings, key) for key in keys)
+                same = all(kept.get(key) == settings.get(key) for key in keys)
                 if (row["algo"], row["env"]) != (algo, env) or not (same and row["value"]):
                     continue
                 users = int(kept["privacy.users_per_round"])
@@ -131,11 +130,6 @@ def points(algo: str, env: str, settings: Mapping[str, Any], store: Path) -> lis
                 # A seed counts once, also if two items have its run.
                 found.setdefault(key, {})[row["seed"]] = float(row["value"])
     return [Point(*key, tuple(values.values())) for key, values in sorted(found.items())]
-
-
-def _setting(settings: Mapping[str, Any], key: str) -> Any:
-    """A setting; one that an earlier version did not have is the value at which nothing changed."""
-    return settings.get(key, ADDED.get(key))
 
 
 def predict(measured: Sequence[Point], users: int, z: float, rounds: int) -> Prediction | None:

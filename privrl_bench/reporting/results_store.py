@@ -3,8 +3,8 @@
 `runs.csv` has a row for each finished run, `curves.csv.gz` the evaluations within runs, where they were
 recorded.
 Tables and figures that are made from these files equal those made from the run folders. Columns that a file
-lacks are empty: earlier versions did not write them. `made_at` is the commit of a row whose overrides do not
-give its settings today (`recomposed.py`); it is empty for all other rows.
+lacks are empty: earlier versions did not write them. `made_at` is a commit that a row is of, if its overrides
+do not give its digest today (`papers/recomposed.py`); it is empty for all other rows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ COLUMNS = (
 # Settings that every row holds, because figures and tables read them.
 _KEPT = (
     *("privacy.mechanism", "privacy.z", "privacy.clip", "privacy.population", "algo.lr", "rounds"),
-    *("privacy.users_per_round", "env.user_steps", "algo.local_update", "algo.log_std_init"),
+    *("privacy.users_per_round", "env.user_steps", "algo.user_update", "algo.log_std_init"),
 )
 # Metrics whose curves are kept where runs have them, beside the objective and its interval.
 _CURVES = ("exact/regret", "eval/relative_mspbe", "eval/perplexity", "eval/kl")
@@ -60,7 +60,7 @@ def write_results(runs: Mapping[str, Run], folder: Path) -> None:
     The bytes depend on the runs only, not on the time or the machine.
 
     Args:
-        runs: Key of a run, for example `dppg/cartpole/privacy.z=1,seed=0`, to the finished run.
+        runs: Key of a run, for example `dppg/cartpole/z=1,seed=0`, to the finished run.
         folder: Where to write; it is created.
 
     Raises:

@@ -11,10 +11,8 @@ from typing import Any
 
 import yaml
 
-from privrl_bench.composition.identity import IGNORED
-from privrl_bench.config.diagnostics import REMOVED
 from privrl_bench.reporting.results_store import RUNS_FILE, read_results
-from privrl_bench.reporting.runs import Run, flatten, nested, number
+from privrl_bench.reporting.runs import Run, nested, number
 
 _NUMBERS = (("epsilon",), ("guarantee", "epsilon"), ("guarantee", "delta"))  # of summary.json
 
@@ -57,7 +55,8 @@ def load_run(folder: Path) -> Run:
             run.problems.append(f"summary.json: {'.'.join(keys)} is not a number: {value!r}")
             run.summary = {}  # a run without its epsilon is not counted
     run.provenance = _mapping(run, "provenance.json", json.loads, optional=True)
-    run.digest = _digest(_mapping(run, "identity.json", json.loads, optional=True), run.config)
+    identity = _mapping(run, "identity.json", json.loads, optional=True)
+    run.digest = digest_of(identity) if identity else ""
     overrides = run.folder / "overrides.txt"
     if overrides.exists():
         run.overrides = [line.strip() for line in _text(run, overrides).splitlines()]
@@ -65,23 +64,6 @@ def load_run(folder: Path) -> Run:
     run.metrics = _json_lines(run, "metrics.jsonl")
     run.ledger = _json_lines(run, "ledger.jsonl")
     return run
-
-
-def _digest(identity: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Digest of a run folder.
-
-    A folder without a recorded identity has version 0: its configuration without what an identity ignores.
-    """
-    sections = tuple(name for name in IGNORED if name.endswith("."))
-    return digest_of(
-        identity
-        or {"version": 0}
-        | {
-            key: value
-            for key, value in flatten(config)
-            if not key.startswith(sections) and key not in (*IGNORED, *REMOVED)
-        }
-    )
 
 
 def digest_of(identity: Mapping[str, Any]) -> str:

@@ -25,8 +25,7 @@ import torch
 import yaml
 from filelock import FileLock, Timeout
 
-from privrl_bench.composition.identity import ADDED, identity
-from privrl_bench.config.diagnostics import CONSTANT
+from privrl_bench.composition.identity import identity
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.kernels.signals import exit_code
@@ -61,7 +60,7 @@ FILES = {
     "wandb_id.txt": "machine",
 }
 LOCKS = ".locks"  # folder beside run folders
-_SEED = re.compile(r"seed=\d+")
+_SEED = re.compile(r",?seed=\d+")
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -194,7 +193,7 @@ class RunDir:
             return
         path = self / "identity.json"
         old = read_object(path) if path.exists() else {}
-        new = identity(config, CONSTANT)
+        new = identity(config)
         if old.get("version") != new["version"]:
             raise ConfigError(
                 "resume",
@@ -203,8 +202,7 @@ class RunDir:
             )
         changed = [k for k in sorted(set(old) | set(new)) if old.get(k) != new.get(k)]
         if changed:
-            was, now = ({**ADDED, **one} for one in (old, new))
-            shown = ", ".join(f"{k}: {was.get(k)} -> {now.get(k)}" for k in changed[:3])
+            shown = ", ".join(f"{k}: {old.get(k)} -> {new.get(k)}" for k in changed[:3])
             raise ConfigError(
                 "resume",
                 f"{self.path} contains a run with another configuration ({shown}); use "
@@ -234,7 +232,7 @@ class RunDir:
         self.path.mkdir(parents=True, exist_ok=True)
         (self / crash.ERROR_FILE).unlink(missing_ok=True)  # of an earlier failure
         write_atomic(self / "config.yaml", yaml.safe_dump(asdict(config), sort_keys=False).encode())
-        write_json(self / "identity.json", identity(config, CONSTANT))
+        write_json(self / "identity.json", identity(config))
         write_atomic(self / "overrides.txt", "".join(o + "\n" for o in overrides).encode())
         write_json(self / "provenance.json", provenance(config, together))
 

@@ -120,7 +120,7 @@ def alone(algo, state: State, users: UserBatch, r: int, u: int, order):
     old = policy.distribution(one["obs"]).log_prob(one["actions"]).detach()
     lr = config.lr * (1 - state.round / ROUNDS)
     done = state.round * config.epochs * config.minibatches
-    seeded = config.local_adam == "seeded" and state.round > 0
+    seeded = config.user_adam == "seeded" and state.round > 0
     last = pieces_of(None, state.tensors["last_actor"][r], spec) if seeded else None
     adam = adam_from(list(policy.parameters()), last, done, lr)
     if critic is not None:
@@ -172,7 +172,7 @@ def alone(algo, state: State, users: UserBatch, r: int, u: int, order):
     [
         {"critic": "none"},
         {"critic": "shared"},
-        {"critic": "shared", "local_adam": "seeded", "round_index": 4},
+        {"critic": "shared", "user_adam": "seeded", "round_index": 4},
         {"critic": "shared", "time_limit": "terminate"},
         {"critic": "none", "ratio_clip": 0.01, "normalize_advantage": False, "minibatches": 4},
         {"critic": "none", "lr": 1e-5},
@@ -210,7 +210,7 @@ def test_the_seeded_start_changes_the_row_and_the_first_round_has_none() -> None
     users = random_users(CHOICE, 2, 3, 9, seed=1)
     for round_index, same in ((0, True), (4, False)):
         reset, state = made(critic="none", round_index=round_index)
-        seeded, other = made(critic="none", local_adam="seeded", round_index=round_index)
+        seeded, other = made(critic="none", user_adam="seeded", round_index=round_index)
         other.tensors["actor"] = state.tensors["actor"]
         a = rows_of(reset, state, users)[0]["actor"]
         b = rows_of(seeded, other, users)[0]["actor"]
@@ -221,7 +221,7 @@ def test_the_seeded_start_changes_the_row_and_the_first_round_has_none() -> None
 @pytest.mark.parametrize("spec", [CHOICE, BOX], ids=["choice", "box"])
 def test_one_gradient_is_that_of_all_their_steps_scaled_to_the_clip(spec, lengths) -> None:
     """By autograd on the surrogate at ratio 1; a short user's steps are repeated to fill T."""
-    algo, state = made(spec, critic="none", local_update="gradient", minibatches=3)
+    algo, state = made(spec, critic="none", user_update="gradient", minibatches=3)
     users = random_users(spec, 2, 3, 9, seed=1, lengths=lengths)
     rows = rows_of(algo, state, users)[0]["actor"]
     for r in range(2):
@@ -259,7 +259,7 @@ def test_a_time_limit_can_count_as_a_termination() -> None:
 
 
 def test_the_gradient_zero_stays_zero() -> None:
-    algo, state = made(critic="none", local_update="gradient", entropy_coef=0.0)
+    algo, state = made(critic="none", user_update="gradient", entropy_coef=0.0)
     users = random_users(CHOICE, 2, 3, 9, seed=1)
     users.rewards[:] = 0
     assert not rows_of(algo, state, users)[0]["actor"].any()
@@ -390,7 +390,7 @@ def test_what_each_critic_declares() -> None:
 def test_the_server_adds_the_release_and_remembers_it_when_seeded() -> None:
     from types import SimpleNamespace
 
-    algo, state = made(local_adam="seeded", critic="shared", round_index=4)
+    algo, state = made(user_adam="seeded", critic="shared", round_index=4)
     before = state.clone()
     step = torch.full_like(state.tensors["actor"], 0.25)
     critic = torch.full_like(state.tensors["critic"], -0.5)
@@ -510,7 +510,7 @@ def test_a_contribution_in_the_open_is_what_the_gate_would_average() -> None:
         "algo.averaging=4",
         "algo.anneal_server=false",
         "algo.anneal_after=0.5",
-        "algo.local_update=gradient",
+        "algo.user_update=gradient",
     ],
 )
 def test_nothing_that_the_server_does_changes_epsilon_or_noise(word) -> None:

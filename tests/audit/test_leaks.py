@@ -118,7 +118,7 @@ def test_what_is_found_is_what_is_declared(critic, user, scaling):
     ("critic", "scope", "adam"), spread(3, CRITICS, ("user", "minibatch"), ("reset", "seeded"))
 )
 def test_options_of_local_training_open_no_path(critic, scope, adam):
-    algo = {"critic": critic, "advantage_scope": scope, "local_adam": adam, "ratio_clip": 0.2}
+    algo = {"critic": critic, "advantage_scope": scope, "user_adam": adam, "ratio_clip": 0.2}
     config = changed(algo=algo, env={"user": "fresh"})
     report = assert_as_declared(config)
     assert set(report.found) == ({CRITIC} if critic == "shared" else set())
@@ -126,7 +126,7 @@ def test_options_of_local_training_open_no_path(critic, scope, adam):
 
 @pytest.mark.parametrize("critic", ["shared", "private", "none"])
 def test_one_gradient_and_an_averaged_policy_open_no_path(critic):
-    algo = {"critic": critic, "local_update": "gradient", "averaging": 4.0}
+    algo = {"critic": critic, "user_update": "gradient", "averaging": 4.0}
     report = assert_as_declared(changed(algo=algo, env={"user": "fresh"}))
     assert set(report.found) == ({CRITIC} if critic == "shared" else set())
 

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from pathlib import Path
 
 import numpy as np
@@ -118,10 +117,7 @@ def test_help_names_every_option(capsys):
 def test_the_default_folder_has_no_odd_characters():
     words = ["env=gym", "env.id=my_pkg:Box-v0", "privacy.z=0.5"]
     folder = epsilon.default_folder(compose(words), words, epsilon.Options())
-    assert folder.parent == Path("outputs/audit/dppg_my_pkg-Box-v0")
-    assert re.fullmatch(
-        r"env\.id=my_pkg-Box-v0,privacy\.z=0\.5,sha_[0-9a-f]{8},seed=0", folder.name
-    )
+    assert folder == Path("outputs/audit/dppg/Box-v0/z=0.5,seed=0")
 
 
 def test_audits_that_differ_have_folders_of_their_own():
@@ -140,7 +136,7 @@ def test_audits_that_differ_have_folders_of_their_own():
         for one in options
     }
     assert len(folders) == len(words) * len(options)
-    assert Path("outputs/audit/dppg_cartpole/attack=one-run,seed=1") in folders
+    assert Path("outputs/audit/dppg/cartpole/attack=one-run,seed=1") in folders
 
 
 @pytest.mark.parametrize("user", ["fresh", "episode", "segment"])

@@ -182,7 +182,7 @@ def test_optimiser_moments_from_rows_without_noise(monkeypatch):
         return State(after.round, {**after.tensors, "last_actor": self.mean_row})
 
     monkeypatch.setattr(Dppg, "server", server)
-    config = changed(algo={"critic": "none", "local_adam": "seeded"}, env={"user": "fresh"})
+    config = changed(algo={"critic": "none", "user_adam": "seeded"}, env={"user": "fresh"})
     report = assert_caught(config, "state last_actor")
     assert "rows actor" in report.reached
 
@@ -210,7 +210,7 @@ def test_gradients_scaled_by_the_norms_of_the_cohort(monkeypatch):
         return gradient * (self._clip / gradient.norm(dim=-1).mean())
 
     monkeypatch.setattr(OneGradient, "__call__", scaled)
-    config = changed(algo={"critic": "none", "local_update": "gradient"}, env={"user": "fresh"})
+    config = changed(algo={"critic": "none", "user_update": "gradient"}, env={"user": "fresh"})
     assert_caught(config, "same round's rows actor")
 
 

@@ -100,7 +100,7 @@ def test_an_end_that_a_user_decides(monkeypatch):
     "words",
     [
         (),
-        ("algo.local_update=gradient",),
+        ("algo.user_update=gradient",),
         pytest.param(("env=hopper",), marks=pytest.mark.slow),
         pytest.param(("algo=dppg_l2",), marks=pytest.mark.slow),
     ],

@@ -129,7 +129,7 @@ BAD = {
     "eval.episodes=1000000000": "eval.episodes: must be at most 100_000",
     "eval.window=-1": "eval.window: must be an integer >= 1",
     "eval.solved=inf": "eval.solved: must be finite",
-    "hardware.threads=2": "hardware.threads: was replaced by hardware.workers",
+    "hardware.threads=2": "hardware.threads: no such key",
     "hardware.workers=1000000": "hardware.workers: must be at most",
     "-m seed=1,2 hardware.workers=5000": "hardware.workers: must be at most",
     "log.lines=-1": "log.lines: must be an integer >= 1",

@@ -81,7 +81,7 @@ def test_a_lone_run_gets_its_config_folder_and_words(runs: Runs) -> None:
     assert code_of("env=hopper", "privacy.z=0.5", "log=none", "seed=9") == 0
     ((run, folder, words),) = runs.seen
     assert (run.env.name, run.privacy.z, run.privacy.clip) == ("hopper", 0.5, 0.75)
-    assert folder == "outputs/dppg/hopper/privacy.z=0.5,seed=9"
+    assert folder == "outputs/dppg/hopper/z=0.5,seed=9"
     assert words == ["env=hopper", "privacy.z=0.5", "log=none", "seed=9"]
     assert not list(Path.cwd().rglob("*.log"))
     assert not list(Path.cwd().rglob(".hydra"))

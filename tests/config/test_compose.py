@@ -21,7 +21,7 @@ from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import Dpp
 from privrl_bench.composition import hydra_compose as config
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.diagnostics import check_choice
-from privrl_bench.config.folder_names import LENGTH
+from privrl_bench.config.folder_names import LEADING, LENGTH
 from privrl_bench.config.traits import Data
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.rules import rules, taking
@@ -540,6 +540,15 @@ def test_a_launcher_that_is_not_installed_names_its_extra(launcher: str) -> None
 # --- folder names
 
 
+def leaf(words: list[str], seed: int) -> str:
+    """The last part of the folder of a run."""
+    folder, _, name = config.run_folder({"algo": "dppg", "env": "hopper"}, words, seed).rpartition(
+        "/"
+    )
+    assert folder == "dppg/hopper"
+    return name
+
+
 def test_leaf_leaves_out_what_does_not_change_the_result() -> None:
     words = [
         "algo=ppo",
@@ -550,19 +559,50 @@ def test_leaf_leaves_out_what_does_not_change_the_result() -> None:
         "resume=restart",
     ]
     words += ["hardware.device=cpu", "plan_only=true", "hydra.run.dir=x", "seed=7"]
-    assert config.leaf(words, 7) == "seed=7"
-    assert config.leaf(["privacy=none", "algo.lr=1e-1"], 0) == "algo.lr=0.1,privacy=none,seed=0"
-    assert config.leaf(["++algo.lr=0.1"], 0) == config.leaf(["algo.lr=1", "algo.lr=0.1"], 0)
+    assert leaf(words, 7) == "seed=7"
+    assert leaf(["privacy=none", "algo.lr=1e-1"], 0) == "algo.lr=0.1,privacy=none,seed=0"
+    assert leaf(["++algo.lr=0.1"], 0) == leaf(["algo.lr=1", "algo.lr=0.1"], 0)
 
 
 def test_a_long_folder_name_ends_with_a_whole_setting() -> None:
     words = [f"env.text.{name}=0.123456" for name in ("a" * 40, "b" * 40, "c" * 40)]
-    name = config.leaf(words, 5)
+    name = leaf(words, 5)
     assert len(name) <= LENGTH
-    assert re.fullmatch(rf"{words[0]},sha_[0-9a-f]{{8}},seed=5", name)
-    assert config.leaf([*words[:2], f"{words[2]}7"], 5) != name
-    alone = config.leaf([f"env.id={'x' * 200}"], 5)
-    assert re.fullmatch(r"sha_[0-9a-f]{8},seed=5", alone)
+    assert re.fullmatch(rf"{words[0]},seed=5,sha_[0-9a-f]{{8}}", name)
+    assert leaf([*words[:2], f"{words[2]}7"], 5) != name
+    alone = leaf([f"env.id={'x' * 200}"], 5)
+    assert re.fullmatch(r"seed=5,sha_[0-9a-f]{8}", alone)
+
+
+def test_epsilon_and_z_come_first() -> None:
+    words = ["tuned=x", "privacy.z=1", "algo.lr=1", "privacy.epsilon=2", "privacy.clip=3"]
+    assert leaf(words, 0) == "epsilon=2,z=1,algo.lr=1,privacy.clip=3,tuned=x,seed=0"
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["env=gym", "env.id=MyEnv-v0"], "MyEnv-v0/epsilon=1,seed=0"),
+        (["env=gym", "env.id=my_pkg.envs:MyEnv-v0"], "MyEnv-v0/epsilon=1,seed=0"),
+        (["env=gym", "env.id='my_pkg:My-v0'"], "My-v0/epsilon=1,seed=0"),
+        (["env=gym", "env.id=pkg/My-v0"], r"pkg-My-v0/epsilon=1,seed=0,sha_[0-9a-f]{8}"),
+        (["env=dmc", "env.domain=walker", "env.task=run"], "walker-run/epsilon=1,seed=0"),
+        (["env=gym"], "gym/epsilon=1,seed=0"),
+        ([f"env={'x' * 50}"], r"x{23}/epsilon=1,seed=0,sha_[0-9a-f]{8}"),
+    ],
+)
+def test_an_own_environment_has_its_own_name(words: list[str], name: str) -> None:
+    chosen = {"algo": "dppg", "env": words[0][4:]}
+    folder = config.run_folder(chosen, [*words, "privacy.epsilon=1"], 0)
+    assert re.fullmatch(f"dppg/{name}", folder)
+
+
+def test_algorithm_environment_and_epsilon_are_within_forty_characters() -> None:
+    for algo in config.choices("algo"):
+        for env in (*config.choices("env"), "x" * 50):
+            name = config.run_folder({"algo": algo, "env": env}, ["privacy.epsilon=0.5"], 0)
+            assert name.index("epsilon=0.5") + len("epsilon=0.5") <= LEADING
+            assert len(env) == 50 or name == f"{algo}/{env}/epsilon=0.5,seed=0"
 
 
 KEYS = [
@@ -584,13 +624,13 @@ VALUES = st.one_of(
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES), st.randoms(), st.data())
 def test_leaf_is_safe_stable_and_distinct(values, random, data) -> None:  # type: ignore[no-untyped-def]
     words = [f"{key}={value}" for key, value in values.items()]
-    name = config.leaf(words, 5)
+    name = leaf(words, 5)
     assert re.fullmatch(r"[A-Za-z0-9_.+=,-]+", name)
     assert len(name) <= LENGTH
-    assert name.endswith("seed=5")
+    assert re.search(r"(^|,)seed=5(,sha_[0-9a-f]{8})?$", name)
     random.shuffle(words)
-    assert config.leaf(words, 5) == name
-    assert config.leaf(words, 6) != name
+    assert leaf(words, 5) == name
+    assert leaf(words, 6) != name
     if words:
         changed = dict(values)
         key = data.draw(st.sampled_from(sorted(values)))
@@ -598,9 +638,9 @@ def test_leaf_is_safe_stable_and_distinct(values, random, data) -> None:  # type
         same = config.parse([f"{key}={changed[key]}"])[0].value() == (
             config.parse([f"{key}={values[key]}"])[0].value()
         )
-        assert same or config.leaf([f"{k}={v}" for k, v in changed.items()], 5) != name
+        assert same or leaf([f"{k}={v}" for k, v in changed.items()], 5) != name
         del changed[key]
-        assert config.leaf([f"{k}={v}" for k, v in changed.items()], 5) != name
+        assert leaf([f"{k}={v}" for k, v in changed.items()], 5) != name
 
 
 def test_noise_asked_of_a_pooled_algorithm_is_refused_not_ignored() -> None:

@@ -82,8 +82,10 @@ def test_a_sweep_over_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_folder_has_the_words_that_were_given() -> None:
     given = ["algo=dqn", "total_steps=60000"]
-    assert config.leaf(config.hydra_overrides(given), 0) == "total_steps=60000,seed=0"
-    assert config.leaf(["algo=dqn", "rounds=null"], 0) == "rounds=null,seed=0"
+    chosen = {"algo": "dqn", "env": "cartpole"}
+    folder = config.run_folder(chosen, config.hydra_overrides(given), 0)
+    assert folder == "dqn/cartpole/total_steps=60000,seed=0"
+    assert config.run_folder(chosen, ["rounds=null"], 0) == "dqn/cartpole/rounds=null,seed=0"
 
 
 def test_collect_words_win_over_a_preset() -> None:

@@ -99,7 +99,7 @@ EVERY = {"offline": "1_200_000", "gpope": "100_000", "text": "61_440"}
 
 def test_golden_digests():
     """A change here gives every seeded run other noise: increase `identity.VERSION`, and say so."""
-    assert module.VERSION == 1
+    assert module.VERSION == 2
     runs = {
         name: compose([*words, f"eval.every={EVERY.get(name, '50_000')}"])
         for name, words in RUNS.items()
@@ -108,12 +108,12 @@ def test_golden_digests():
         name: noise_key(compose(words)) for name, words in RUNS.items()
     }
     assert {name: digest(run)[:16] for name, run in runs.items()} == {
-        "dppg": "1ea57d003006fab4",
-        "correlated": "a7b36853f19271b1",
-        "local": "33bd203948ab2504",
-        "text": "24c54933ba6525ed",
-        "offline": "989df9dd7bfebddb",
-        "gpope": "218fd242e8c36928",
+        "dppg": "cbf6ecc33525bcbe",
+        "correlated": "cd1ae2426a9814f8",
+        "local": "3d77042773ade0cb",
+        "text": "2f88a6b4f18d8953",
+        "offline": "9adafda258591afd",
+        "gpope": "efe4c62bcd5b89ef",
     }
 
 
@@ -141,14 +141,6 @@ def test_integers_and_floats_of_one_value_are_one_value():
     negative = replace(config, env=replace(config.env, obs_low=[-0.0], obs_high=None))
     whole = replace(config, env=replace(config.env, obs_low=[0], obs_high=None))
     assert canonical(negative) == canonical(whole)
-
-
-def test_a_key_that_was_added_later_changes_nothing_at_its_first_value(monkeypatch):
-    config = compose(["algo=dppg", "env=cartpole", "rounds=4"])
-    monkeypatch.setattr(module, "ADDED", {"privacy.rewards": "public", "rounds": 4})
-    assert not {"privacy.rewards", "rounds"} & set(identity(config))
-    assert identity(replace(config, rounds=5))["rounds"] == 5
-    assert noise_key(replace(config, rounds=5)) != noise_key(config)
 
 
 def test_a_value_without_a_json_form_is_refused():

@@ -4,7 +4,7 @@ import pytest
 
 from privrl_bench.api.launch import columns
 from privrl_bench.composition.compose import compose
-from privrl_bench.composition.hydra_compose import hydra_overrides, leaf
+from privrl_bench.composition.hydra_compose import hydra_overrides, run_folder
 from privrl_bench.composition.identity import group_key, identity
 from privrl_bench.errors import ConfigError
 
@@ -56,7 +56,8 @@ def test_auto_in_a_sweep_and_in_the_name_of_a_folder():
         "privacy.epsilon": ["privacy.epsilon=1", "privacy.epsilon=2"],
     }
     for given in (["privacy.epsilon=2", "privacy.z=auto"], ["privacy.epsilon=2"]):
-        assert leaf(hydra_overrides(given), 3) == "privacy.epsilon=2,seed=3"
+        folder = run_folder({"algo": "dppg", "env": "hopper"}, hydra_overrides(given), 3)
+        assert folder == "dppg/hopper/epsilon=2,seed=3"
 
 
 def test_only_seeds_of_one_target_are_trained_together():

@@ -67,7 +67,7 @@ def test_a_run_is_the_one_that_the_command_would_make(tmp_path) -> None:
 
 def test_a_runs_folder_is_the_one_that_the_command_would_use() -> None:
     setting = Setting("cartpole", ("algo=dppg", "paper=dppg", "privacy.z=1"), 2)
-    assert setting.key(3) == "dppg/cartpole/paper=dppg,privacy.z=1,seed=3"
+    assert setting.key(3) == "dppg/cartpole/z=1,paper=dppg,seed=3"
 
 
 TINY = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -189,12 +190,15 @@ def test_a_row_has_processor_versions_and_group_of_its_provenance_and_old_rows_n
     assert not any(second[name] for name in (*columns, "made_at"))
 
 
-def test_a_digest_tells_settings_apart_and_ignores_hardware(tmp_path) -> None:
-    first, second = (load_run(write_run(tmp_path / f"{seed}", seed=seed)) for seed in (0, 1))
-    assert first.digest != second.digest
-    text = (tmp_path / "0" / "config.yaml").read_text()
-    (tmp_path / "0" / "config.yaml").write_text(text + "hardware: {processes: 2}\n")
-    assert load_run(tmp_path / "0").digest == first.digest
+def test_a_digest_is_of_the_recorded_identity(tmp_path) -> None:
+    found = []
+    for seed in (0, 1):
+        folder = write_run(tmp_path / f"{seed}", seed=seed)
+        assert load_run(folder).digest == ""
+        (folder / "identity.json").write_text(json.dumps({"version": 2, "seed": seed}))
+        found.append(load_run(folder).digest)
+    assert found[0] != found[1]
+    assert all(re.fullmatch("v2:[0-9a-f]{16}", one) for one in found)
 
 
 @pytest.mark.parametrize("item", ["dppg/table1", "dppg/fig2", "dppg/formal", "primorl/table1"])

@@ -142,7 +142,7 @@ def test_private_critic_with_users_from_a_reset_is_formal(tmp_path, user):
     "changes",
     [
         {},
-        {"algo": DppgConfig(epochs=1, local_adam="seeded")},
+        {"algo": DppgConfig(epochs=1, user_adam="seeded")},
         {"env": replace(cartpole().env, obs_scaling="running", reward_scaling="running")},
         {"env": replace(cartpole().env, user="fresh")},
         {

@@ -124,7 +124,7 @@ class SharedCritic:
         """Orthogonal initial weights [R, P]."""
         made = [self._net.init(s.torch("init", 1), last_gain=1.0) for s in streams]
         tensors = {"critic": torch.stack(made)}
-        if self._config.local_adam == "seeded":
+        if self._config.user_adam == "seeded":
             tensors["last_critic"] = torch.zeros_like(tensors["critic"])
         return tensors
 

@@ -8,7 +8,7 @@
 Deviations from the paper's text, which follow its authors' code or are listed in docs/dppg.md: the
 server step is 1, or falls linearly to 0 (`algo.anneal_server`, `algo.anneal_after`, not in the paper);
 advantages are normalised within the user; a time limit bootstraps the value where the authors' code treats
-it as a termination; Adam's moments start at zero for every user (`algo.local_adam=seeded` is the paper's).
+it as a termination; Adam's moments start at zero for every user (`algo.user_adam=seeded` is the paper's).
 
 Source: "Differentially Private Policy Gradient" (Rio, Barlier, Colin), algorithms 2 and 3.
 """
@@ -31,7 +31,7 @@ from privrl_bench.algorithms.policy_gradient.critics import TrainingBatch, make_
 from privrl_bench.algorithms.policy_gradient.moments import PrivateMoments
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
 from privrl_bench.algorithms.policy_gradient.user_training import PolicyObjective, UserTrainer
-from privrl_bench.algorithms.policy_gradient.user_updates import LAST, LOCAL_UPDATES
+from privrl_bench.algorithms.policy_gradient.user_updates import LAST, USER_UPDATES
 from privrl_bench.functional.averaging import AVERAGE, averaged
 from privrl_bench.functional.discounted_returns import gae, normalize
 from privrl_bench.functional.rng import Streams
@@ -62,7 +62,7 @@ class Dppg(Algorithm):
             config.normalize_advantage and config.advantage_scope == "minibatch",
         )
         trainer = UserTrainer(objective, context.device)
-        self._update = LOCAL_UPDATES[config.local_update](trainer, context.privacy.clip)
+        self._update = USER_UPDATES[config.user_update](trainer, context.privacy.clip)
         self._context = context
 
     def blocks(self) -> tuple[Block, ...]:
@@ -79,7 +79,7 @@ class Dppg(Algorithm):
         """See `Algorithm.init`."""
         actors = torch.stack([self.policy.init(s.torch("init", 0)) for s in streams])
         tensors = {"actor": actors, **self.critic.init(streams), **self.moments.init(len(streams))}
-        if self.config.local_adam == "seeded":
+        if self.config.user_adam == "seeded":
             tensors[LAST] = torch.zeros_like(actors)
         if self.config.averaging is not None:
             tensors[AVERAGE] = actors.clone()

@@ -55,9 +55,9 @@ class DppgConfig(NetConfig):
     ratio_clip: float | None = positive(None)
     # adam: E passes over the user's data, as in the paper | gradient: of one pass, scaled to norm
     # `clip`; lr and ratio_clip have no effect
-    local_update: str = choice("adam", ("adam", "gradient"))
+    user_update: str = choice("adam", ("adam", "gradient"))
     # Adam's moments: reset for every user | seeded from the last release (the paper's)
-    local_adam: str = choice("reset", ("reset", "seeded"))
+    user_adam: str = choice("reset", ("reset", "seeded"))
     # private: a second block | shared: the paper's, leaks | none
     critic: str = choice("private", ("shared", "private", "none"))
     critic_clip: float = positive(0.5)  # L2 bound of one user's critic change, parameter units

@@ -94,7 +94,7 @@ class OneGradient:
         return gradient * (self._clip / norm.clamp_min(1e-30))
 
 
-LOCAL_UPDATES: dict[str, type[AdamPasses] | type[OneGradient]] = {
+USER_UPDATES: dict[str, type[AdamPasses] | type[OneGradient]] = {
     "adam": AdamPasses,
     "gradient": OneGradient,
 }

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from privrl_bench.composition.compose import compose
-from privrl_bench.config.folder_names import leaf_name
+from privrl_bench.config.folder_names import folder_name
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
@@ -66,8 +66,8 @@ def search(words: Sequence[str], say: Callable[[str], None]) -> Outcome:
     if config.plan_only:
         raise ConfigError("plan_only", "privrl tune trains; --plan shows what a search costs")
     pairs = [(k.lstrip("+"), value) for k, _, value in (word.partition("=") for word in given)]
-    named = Path(config.algo.name) / config.env.label / leaf_name(pairs, config.seed)
-    folder = Path(places[-1]) if places else "outputs/tune" / named
+    named = folder_name(config.algo.name, config.env.name, pairs, config.seed)
+    folder = Path(places[-1]) if places else Path("outputs/tune", named)
     check_folder(FOLDER, folder)
     for line in [*plan.lines(), f"folder  {folder}"]:
         say(line)

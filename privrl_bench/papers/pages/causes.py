@@ -8,7 +8,7 @@ from privrl_bench.reporting.runs import Run
 from privrl_bench.reporting.table_writer import compact
 
 ITEM = "dppg/causes"
-FACTORS = {  # words of the command beside those of `+paper=dppg` -> what they change
+FACTORS = {  # recorded words beside those of `+paper=dppg` -> what they change
     "": "as the paper does it, here",
     "env.reward_scaling=none": "raw rewards",
     "algo.time_limit=terminate": "time limits as terminations",

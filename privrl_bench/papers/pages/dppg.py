@@ -43,17 +43,17 @@ def printed(env: str, label: str, digits: int = 1) -> str:
 
 
 FORMAL = {  # start of the runs' keys -> the return that was asked of this project
-    "dppg/cartpole/privacy.z=1,": "475",
-    "dppg/cartpole/privacy.z=3,": "350",
+    "dppg/cartpole/z=1,": "475",
+    "dppg/cartpole/z=3,": "350",
     "dppg/acrobot/": "-90",
     "dppg/pendulum/": "a curve",
     "dppg/hopper/": "650",
     "dppg/halfcheetah/": "1,000",
 }
 MAIN_JOB = (
-    *("dppg/cartpole/privacy.z=0,", "dppg/cartpole/privacy.z=1,", "dppg/cartpole/privacy.z=3,"),
-    *("dppg/acrobot/privacy.z=1,", "dppg/hopper/privacy.z=0.1,", "dppg/hopper/privacy.z=0,"),
-    *("dppg/halfcheetah/privacy.z=0.1,", "ppo/cartpole/", "ppo/acrobot/", "ppo/hopper/"),
+    *("dppg/cartpole/z=0,", "dppg/cartpole/z=1,", "dppg/cartpole/z=3,"),
+    *("dppg/acrobot/z=1,", "dppg/hopper/z=0.1,", "dppg/hopper/z=0,"),
+    *("dppg/halfcheetah/z=0.1,", "ppo/cartpole/", "ppo/acrobot/", "ppo/hopper/"),
 )
 
 
@@ -145,30 +145,24 @@ def _main_job() -> str:
 
 @block("dppg/formal_ablation")
 def _ablation() -> str:
-    every, private = "eval.every=100000,", "algo.critic=private,algo.critic_clip=0.1,"
+    every, private = "eval.every=100000", "algo.critic=private,algo.critic_clip=0.1,"
     rows = {
-        "formal default": f"{every}privacy.z=12",
-        "even split of the noise (`critic_noise_ratio=1`)": (
-            f"algo.critic_noise_ratio=1,{every}privacy.z=12"
-        ),
-        "step of the release not annealed": f"algo.anneal_server=False,{every}privacy.z=12",
-        "segments instead of fresh users": f"env.user=segment,{every}privacy.z=12",
-        "shared critic (clip 0.5)": (
-            f"algo.critic=shared,algo.critic_clip=0.5,{every}privacy.z=12"
-        ),
-        "even split, z = 6": f"algo.critic_noise_ratio=1,{every}privacy.z=6",
-        "`+paper=dppg`, fresh users": f"env.user=fresh,{every}paper=dppg,privacy.z=3",
+        "formal default": f"z=12,{every}",
+        "even split of the noise (`critic_noise_ratio=1`)": f"z=12,algo.critic_noise_ratio=1,{every}",
+        "step of the release not annealed": f"z=12,algo.anneal_server=False,{every}",
+        "segments instead of fresh users": f"z=12,env.user=segment,{every}",
+        "shared critic (clip 0.5)": f"z=12,algo.critic=shared,algo.critic_clip=0.5,{every}",
+        "even split, z = 6": f"z=6,algo.critic_noise_ratio=1,{every}",
+        "`+paper=dppg`, fresh users": f"z=3,env.user=fresh,{every},paper=dppg",
         "`+paper=dppg`, fresh users, private critic (clip 0.1)": (
-            f"{private}env.user=fresh,{every}paper=dppg,privacy.z=3"
+            f"z=3,{private}env.user=fresh,{every},paper=dppg"
         ),
     }
     found = {
         label: chosen("dppg/formal_ablation", f"dppg/cartpole/{words},seed=")
         for label, words in rows.items()
     }
-    found["`+paper=dppg` as it is (main job)"] = chosen(
-        "dppg/main_job", "dppg/cartpole/privacy.z=3,"
-    )
+    found["`+paper=dppg` as it is (main job)"] = chosen("dppg/main_job", "dppg/cartpole/z=3,")
     lines = [
         [label, z_of(runs), each(runs), f"{np.mean(finals(runs)):.0f}", *guarantee(runs)]
         for label, runs in found.items()

@@ -13,9 +13,9 @@ from privrl_bench.reporting.table_writer import compact
 # Label -> beginning of the keys of its runs.
 LINES = {
     "PPO": "ppo/sentiment_small/seed",
-    "DPPG z = 0.01": "dppg/sentiment_small/algo.",
-    "DPPG z = 0.01, values for z = 0.5": "dppg/sentiment_small/privacy.z=0.01,",
-    "DPPG z = 0.5": "dppg/sentiment_small/privacy.z=0.5,",
+    "DPPG z = 0.01": "dppg/sentiment_small/z=0.01,algo.",
+    "DPPG z = 0.01, values for z = 0.5": "dppg/sentiment_small/z=0.01,seed",
+    "DPPG z = 0.5": "dppg/sentiment_small/z=0.5,",
 }
 
 
@@ -61,7 +61,7 @@ def _by_epsilon() -> str:
     lines = []
     for users, words in (("128", ""), ("512", "privacy.users_per_round=512,")):
         for z in ("0.01", "0.1", "0.5", "1", "2"):
-            runs = chosen("dppg/rlhf-epsilon", f"dppg/sentiment_small/{words}privacy.z={z},seed")
+            runs = chosen("dppg/rlhf-epsilon", f"dppg/sentiment_small/z={z},{words}seed")
             measured = (last(runs, "eval/perplexity", 1), last(runs, "eval/kl", 0))
             scores = spread(finals(runs), 2)
             lines.append([users, z, spent(runs), str(len(runs)), scores, *measured])

@@ -22,7 +22,7 @@ from privrl_bench.papers.pages.store import (
 from privrl_bench.reporting.results_store import read_trivial
 from privrl_bench.reporting.table_writer import compact
 
-_EVALUATED = "eval.episodes=50,eval.every=0,privacy.epsilon="
+_EVALUATED = "eval.episodes=50,eval.every=0,"
 
 
 def score(value: float) -> float:
@@ -137,7 +137,7 @@ def _halfcheetah_data() -> str:
 def _figk() -> str:
     found = []
     for users in (30_000, 10_000, 3_000):
-        runs = chosen("primorl/figk", f"primorl/pendulum/data.users={users},privacy.z")
+        runs = chosen("primorl/figk", f"primorl/pendulum/z=0.5,data.users={users},")
         found.append(f"{users:,} {spread(finals(runs), 0)} at epsilon {spent(runs, digits=3)}")
     return f"{', '.join(found)} ({each(runs)})"
 
@@ -146,7 +146,7 @@ def _figk() -> str:
 def _fig4() -> str:
     found = []
     for z in (0.35, 0.5, 0.8, 1.5, 3):
-        runs = chosen("primorl/fig4", f"primorl/pendulum/privacy.z={z:g},")
+        runs = chosen("primorl/fig4", f"primorl/pendulum/z={z:g},")
         found.append(f"{z:g} {spread(finals(runs), 0)} at epsilon {spent(runs, digits=2)}")
     return ", ".join(found)
 
@@ -155,11 +155,16 @@ def _fig4() -> str:
 def _cohorts() -> str:
     few, many = "1000 rounds of 30", "100 rounds of 300"
     groups = [
-        ("29,700", few, "fig4", [f"privacy.z={z}," for z in ("0.5", "0.8", "1.5", "3")]),
-        ("29,700", many, "fig4", [f"{_EVALUATED}{e}," for e in ("1", "0.31", "0.086", "0.05")]),
-        ("2,970", few, "figk", ["data.users=3000,privacy.z=0.5,"]),
-        ("2,970", many, "figk", [f"data.users=3000,{_EVALUATED}1,"]),
-        ("297", "100 rounds of 150", "figk", ["data.users=300,"]),
+        ("29,700", few, "fig4", [f"z={z}," for z in ("0.5", "0.8", "1.5", "3")]),
+        (
+            "29,700",
+            many,
+            "fig4",
+            [f"epsilon={e},{_EVALUATED}" for e in ("1", "0.31", "0.086", "0.05")],
+        ),
+        ("2,970", few, "figk", ["z=0.5,data.users=3000,"]),
+        ("2,970", many, "figk", [f"epsilon=1,data.users=3000,{_EVALUATED}"]),
+        ("297", "100 rounds of 150", "figk", ["z=0,data.users=300,"]),
     ]
     lines = []
     for users, split, item, starts in groups:

@@ -6,8 +6,8 @@ A block is `<!-- results:NAME -->`, text, `<!-- /results -->`. Its text is repla
 `BLOCKS[NAME]` in privrl_bench/papers/pages. Figures are drawn if their tables have changed (figures.py),
 with --redraw all of them. --check writes nothing and exits with 1 if a page or a figure
 differs. A block without a function, or a function without a block: exit 2.
---mark writes the column `made_at` of every runs.csv: the commit of rows whose overrides do not give their
-settings today, `unknown` if a row has none.
+--mark fills the column `made_at` of every runs.csv for rows whose overrides do not give their digest today:
+with their commit, `unknown` if they have none. Rows that are marked stay so.
 """
 
 from __future__ import annotations
@@ -63,11 +63,12 @@ def problems() -> list[str]:
 
 
 def mark(folder: Path) -> int:
-    """Mark the rows of a store whose settings are not today's. Returns their number."""
+    """Mark the rows of a store whose overrides do not give their digest. Returns how many are marked."""
     with (folder / RUNS_FILE).open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     for row in rows:
-        row[MADE_AT] = (row["commit"][:8] or UNKNOWN) if difference(row) else ""
+        if not row.get(MADE_AT):
+            row[MADE_AT] = (row["commit"][:8] or UNKNOWN) if difference(row) else ""
     count = sum(bool(row[MADE_AT]) for row in rows)
     columns = [name for name in rows[0] if name != MADE_AT or count]
     text = csv_text(columns, [[row[name] for name in columns] for row in rows])
@@ -79,7 +80,7 @@ def main() -> int:
     """Fill or compare all pages. Returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if a page differs")
-    parser.add_argument("--mark", action="store_true", help="mark rows with other settings today")
+    parser.add_argument("--mark", action="store_true", help="mark rows with another digest today")
     parser.add_argument("--redraw", action="store_true", help="draw all figures")
     options = parser.parse_args()
     if options.mark:
