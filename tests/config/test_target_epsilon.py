@@ -5,7 +5,7 @@ import pytest
 from privrl_bench.api.launch import columns
 from privrl_bench.composition.compose import compose
 from privrl_bench.composition.hydra_compose import hydra_overrides, run_folder
-from privrl_bench.composition.identity import group_key, identity
+from privrl_bench.composition.identity import group_key
 from privrl_bench.errors import ConfigError
 
 
@@ -81,7 +81,3 @@ def test_only_seeds_of_one_target_are_trained_together():
 )
 def test_a_population_limits_a_length_that_is_not_the_users_own(line, fits):
     assert compose(line.split()).fit_population is fits
-
-
-def test_the_new_key_leaves_the_identity_of_earlier_runs_as_it_was():
-    assert "fit_population" not in identity(compose(["privacy.population=900", "rounds=3"]))
