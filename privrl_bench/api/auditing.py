@@ -10,7 +10,7 @@ from typing import Any
 from privrl_bench.api.training import Words, words_of
 from privrl_bench.audit import lower_bound
 from privrl_bench.audit.finding import Finding, Say
-from privrl_bench.audit.leak_report import LeakReport
+from privrl_bench.audit.leaks import LeakReport
 from privrl_bench.audit.leaks import audit_leaks as run_leak_test
 from privrl_bench.audit.options import Options as AuditOptions
 from privrl_bench.audit.options import check_options

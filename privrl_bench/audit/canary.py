@@ -22,35 +22,267 @@ Canaries of one round have disjoint supports, so their noises are independent. W
 further rounds without canaries follow, until C has no more of the last unit (at most `_MOST_FURTHER`; mu is an
 upper value then). Scores of units in different rounds share rows of the noise, but their directions are random:
 they are uncorrelated, and nearly independent where rows are long.
+
+The rows of C X, divided by z_b c_b |C| (`Whitening`), are computed from the claim and with no code of the
+mechanism. No information is lost, since C is invertible.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from privrl_bench.audit import bounds
-from privrl_bench.audit.canary_rows import LENGTH, Canaries
-from privrl_bench.audit.finding import Finding, ProgressLines, Say
+from privrl_bench.audit.finding import Finding, Say, reported
+from privrl_bench.audit.watch import Wrapped
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
+from privrl_bench.privacy.contribution import Contribution, block_multipliers
 from privrl_bench.privacy.rules import not_auditable, rules
 from privrl_bench.privacy.sampling.fixed import Fixed
 from privrl_bench.run.plan import Plan, make_plan
 from privrl_bench.run.trainer import Trainer
-from privrl_bench.types import generator
+from privrl_bench.types import State, UserBatch, generator
 from privrl_bench.users import kind_of
 
 _COIN_TAG = 61
 _MOST_FURTHER = 200  # rounds after the last canary's
 _COHORT_LEVEL = 1e-4  # a correct sampler fails the test of cohort sizes with this probability
+LENGTH = 10.0  # of a canary's row, in clips
+_DIRECTION_TAG = 62
+_MOST_ERRORS = 5.0  # standard errors; correct noise is further off with probability 1e-6
+
+
+def noise_of_sums(parts: Plan) -> dict[str, float]:
+    """Block name -> z_b clip_b k, the standard deviation of the noise in a row of C X."""
+    multipliers = block_multipliers(parts.config.privacy.noise_multiplier, parts.gate.blocks)
+    scale = parts.gate.mechanism.strategy.scale
+    return {b.name: multipliers[b.name] * b.clip * scale for b in parts.gate.blocks}
+
+
+class Whitening:
+    """Turns the sums X of successive rounds into rows of C X with noise N(0, I).
+
+    Args:
+        parts: of the run.
+    """
+
+    def __init__(self, parts: Plan):
+        self._noise = noise_of_sums(parts)
+        self._later = parts.gate.mechanism.strategy.coefficients[1:]
+        self._past: deque[np.ndarray] = deque(maxlen=len(self._later))  # the latest first
+
+    def row(self, sums: dict[str, Tensor]) -> np.ndarray:
+        """[..., P] row of all blocks, from the sums [..., P_b] of the next round."""
+        x = torch.cat([sums[name].double() / std for name, std in self._noise.items()], dim=-1)
+        one = x.numpy()
+        row = one.copy()
+        for c, past in zip(self._later, self._past, strict=False):  # fewer rounds than coefficients
+            row += c * past
+        self._past.appendleft(one)
+        return row
+
+
+class NoiseTest:
+    """Tests whether whitened noise has variance 1 and successive rows are not correlated.
+
+    The noise of another C fails, also if it is large enough for its epsilon.
+    """
+
+    def __init__(self) -> None:
+        self._count, self._pairs = 0, 0
+        self._squares, self._products = 0.0, 0.0
+        self._last: np.ndarray | None = None
+
+    def add(self, row: np.ndarray) -> None:
+        """The whitened noise [P] of the next round."""
+        self._count += row.size
+        self._squares += float(row @ row)
+        if self._last is not None:
+            self._pairs += row.size
+            self._products += float(row @ self._last)
+        self._last = row
+
+    def problems(self) -> list[str]:
+        """How the noise differs from the claimed one."""
+        found = []
+        variance = self._squares / max(1, self._count)
+        if abs(variance - 1.0) > _MOST_ERRORS * math.sqrt(2.0 / max(1, self._count)):
+            found.append(f"the noise has {variance:.3g} times the claimed variance")
+        shared = self._products / max(1, self._pairs)
+        if abs(shared) > _MOST_ERRORS / math.sqrt(max(1, self._pairs)):
+            found.append(
+                f"the noise is not that of the claimed strategy: correlation {shared:.2g} "
+                "of successive rows where 0 is claimed"
+            )
+        return found
+
+
+def clipped(rows: Tensor, clip: float) -> Tensor:
+    """Rows [..., P] with norm at most `clip`; independent of the gate's own clipping."""
+    norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True).clamp_min(1e-300)
+    return rows * (clip / norms).clamp(max=1.0)
+
+
+@dataclass
+class _Group:
+    """The units of a group, whose rows are in releases from its first round on.
+
+    Attributes:
+        first: their first round.
+        sent: [per_round] 1: the row, 0: nothing, -1: its opposite.
+        direction: [P] where a unit's row moves a whitened row, for all units, each scaled to norm 1.
+        size: |v|, as far as the run goes.
+    """
+
+    first: int
+    sent: Tensor
+    direction: np.ndarray
+    size: float
+
+
+class Canaries(Wrapped):
+    """Puts canaries into the first `per_round` slots and scores what is released.
+
+    Args:
+        parts: of one replica.
+        coins: [groups, per_round] bool; the coins of a group hold for `repeat` rounds. Rounds after the
+            last group's have no canaries.
+        repeat: rounds that one unit takes part in.
+        rounds: of the run.
+        known: subtract the other users' rows.
+
+    Attributes:
+        scores: [groups, per_round] float64.
+        cohorts: users of each round so far.
+        noise: test of the noise where it is correlated and can be separated from the users' rows.
+    """
+
+    def __init__(self, parts: Plan, coins: np.ndarray, repeat: int, rounds: int, known: bool):
+        super().__init__(parts.algo)
+        self.coins = coins
+        self.scores = np.zeros(coins.shape)
+        self.cohorts: list[int] = []
+        self.noise = NoiseTest()
+        self._parts = parts
+        self._repeat, self._rounds = repeat, rounds
+        self._known = known
+        self._strategy = parts.gate.mechanism.strategy
+        self._white = Whitening(parts)
+        # v: how much a unit's rows are in the rows of C X from its first round on.
+        self._column = np.convolve(np.ones(repeat), self._strategy.coefficients)
+        self._open: list[_Group] = []
+        self._units: dict[str, Tensor] = {}  # of the last group
+        self._expected: dict[str, Tensor] = {}
+        per_round = coins.shape[1]
+        slots = torch.cat([torch.arange(block.size) % per_round for block in parts.gate.blocks])
+        self._slots = np.eye(per_round)[slots.numpy()]  # [P, per_round]
+
+    def _begin(self, index: int) -> None:
+        """Begin a group: [per_round, P_b] unit rows with disjoint supports, new in every group.
+
+        They are the same in all rounds of the group, which is the worst case for every C.
+        """
+        privacy, blocks = self._parts.config.privacy, self._parts.gate.blocks
+        multipliers = block_multipliers(privacy.noise_multiplier, blocks)
+        source = generator(self._parts.config.seed, _DIRECTION_TAG, index)
+        count = self.coins.shape[1]
+        direction = []
+        for block in blocks:
+            signs = 2.0 * torch.randint(0, 2, (block.size,), generator=source).double() - 1.0
+            mine = torch.arange(block.size) % count == torch.arange(count)[:, None]
+            rows = signs * mine
+            unit = rows / torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+            self._units[block.name] = unit
+            direction.append(unit.sum(0) * (privacy.noise_multiplier / multipliers[block.name]))
+        other = -1.0 if privacy.adjacency == "replace_one" else 0.0
+        sent = torch.where(torch.from_numpy(self.coins[index]), 1.0, other).double()
+        first = index * self._repeat
+        size = float(np.linalg.norm(self._column[: self._rounds - first]))
+        self._open.append(_Group(first, sent, torch.cat(direction).numpy(), size))
+
+    def user_update(self, state: State, users: UserBatch, streams: Any) -> Contribution:
+        """Compute the real rows, and replace those of the first slots by canaries."""
+        contribution = self._algo.user_update(state, users, streams)
+        diagnostics = contribution.diagnostics
+        rows, valid, bypass = contribution.take()
+        index, first = state.round // self._repeat, users.first
+        planted = index < len(self.coins)
+        if first == 0:
+            self.cohorts.append(0)
+            self._expected = {b.name: torch.zeros(b.size).double() for b in self._parts.gate.blocks}
+            if planted and state.round % self._repeat == 0:
+                self._begin(index)
+        self.cohorts[-1] += int(users.mask[0, :, 0].sum())
+        # The canaries are in the first slots of the round; these are some of them.
+        there = range(first, min(first + valid.shape[1], self.coins.shape[1] if planted else 0))
+        for name, x in self._clipped_sums(rows, valid, len(there)).items():
+            self._expected[name] += x
+        if not there:
+            return Contribution(rows, valid, bypass, diagnostics)
+        own = slice(there.start, there.stop)
+        sent = self._open[-1].sent[own, None]
+        rows = {name: x.clone() for name, x in rows.items()}
+        for block in self._parts.gate.blocks:
+            canaries = block.clip * sent * self._units[block.name][own]
+            rows[block.name][0, : len(there)] = (LENGTH * canaries).float()
+            self._expected[block.name] += canaries.sum(0)
+        valid = valid.clone()
+        valid[0, : len(there)] = True
+        return Contribution(rows, valid, bypass, diagnostics)
+
+    def _clipped_sums(
+        self, rows: dict[str, Tensor], valid: Tensor, start: int
+    ) -> dict[str, Tensor]:
+        """Sum of the clipped rows of the users in slots from `start` on, if the adversary knows it."""
+        usable = valid[0, start:].clone()
+        for x in rows.values():
+            usable &= torch.isfinite(x[0, start:]).all(-1)
+        sums = {}
+        for block in self._parts.gate.blocks:
+            mine = rows[block.name][0, start:].double()
+            mine = torch.where(usable[:, None], mine, torch.zeros_like(mine))
+            sums[block.name] = clipped(mine, block.clip).sum(0) * float(self._known)
+        return sums
+
+    def server(self, state: State, released: Any) -> State:
+        """Score the release, then continue training with it."""
+        users = self._parts.config.privacy.users_per_round
+        rest = {
+            name: released.values[name][0].double() * users - expected
+            for name, expected in self._expected.items()
+        }
+        row = self._white.row(rest)
+        if self._known and self._strategy.bands > 1:
+            self.noise.add(row)
+        for group in self._open:
+            self._score(group, row, float(self._column[state.round - group.first]))
+        if self._open and state.round + 1 == self._open[0].first + len(self._column):
+            self._open.pop(0)
+        return self._algo.server(state, released)
+
+    def _score(self, group: _Group, row: np.ndarray, v: float) -> None:
+        """Add what a whitened row says about each unit of a group, whose rows are in it with weight v."""
+        # The canaries' own rows were subtracted, too: their effect is added again.
+        own = (
+            group.sent.numpy()
+            * v
+            / (self._strategy.scale * self._parts.config.privacy.noise_multiplier)
+        )
+        seen = (group.direction * row) @ self._slots + own
+        self.scores[group.first // self._repeat] += v / group.size * seen
+
+
+# --- a run with canaries
 
 
 def rounds_of_one_unit(parts: Plan) -> int:
@@ -156,15 +388,14 @@ def run_canaries(
     coins = torch.randint(0, 2, (groups, per_round), generator=source).bool().numpy()
     planted = Canaries(parts, coins, repeat, rounds, known)
     session = Trainer(replace(parts, algo=cast(Any, planted)))
-    started, progress = time.perf_counter(), ProgressLines(say, name, rounds)
+    started = time.perf_counter()
     try:
-        for index in range(rounds):
+        for index in reported(range(rounds), say, name):
             session.step()
             if parts.users.returning:  # the draw has users who arrive later, too
                 collector = session.collector
                 drawn = parts.gate.draw(index, collector.population, collector.used_once)
                 planted.cohorts[-1] = drawn.sizes[0]
-            progress.after(index + 1)
     finally:
         session.close()
     distance = 2.0 if config.privacy.adjacency == "replace_one" else 1.0

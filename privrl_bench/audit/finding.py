@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,23 +72,12 @@ class Finding:
         return lines + [f"  PROBLEM {line}" for line in self.problems]
 
 
-class ProgressLines:
-    """Reports progress every ten seconds.
-
-    Args:
-        say: receives the lines.
-        name: of the attack.
-        rounds: total number of rounds.
-    """
-
-    def __init__(self, say: Say, name: str, rounds: int):
-        self._say, self._name, self._rounds = say, name, rounds
-        self._started = self._reported = time.perf_counter()
-
-    def after(self, done: int) -> None:
-        """Report that `done` rounds are finished, unless the last report is recent."""
+def reported(rounds: range, say: Say, name: str) -> Iterator[int]:
+    """The rounds of an attack called `name`, with a line to `say` every ten seconds."""
+    begun = told = time.perf_counter()
+    for done, index in enumerate(rounds):
         now = time.perf_counter()
-        if now - self._reported > _REPORT_EVERY:
-            self._reported = now
-            left = (now - self._started) / done * (self._rounds - done)
-            self._say(f"{self._name}: round {done} of {self._rounds}, about {left:.0f} s left")
+        if now - told > _REPORT_EVERY:
+            told, left = now, (now - begun) / done * (len(rounds) - done)
+            say(f"{name}: round {done} of {len(rounds)}, about {left:.0f} s left")
+        yield index

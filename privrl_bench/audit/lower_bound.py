@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from privrl_bench.audit import canary, end_to_end, one_run
 from privrl_bench.audit.canary import refuse_unauditable
 from privrl_bench.audit.finding import Finding, Say
 from privrl_bench.audit.options import ATTACKS, Options
+from privrl_bench.audit.shrink import Cuts
 from privrl_bench.config.folder_names import folder_name
 from privrl_bench.config.overrides import plain_groups
 from privrl_bench.config.schema import RunConfig
@@ -31,8 +32,7 @@ from privrl_bench.users import kind_of
 REVIEW_SCORES = 20_000  # of canaries, at least, in an audit that counts as a review of a mechanism
 
 
-@dataclass(frozen=True)
-class Sizes:
+class Sizes(NamedTuple):
     """Sizes that an audit reduces to be fast; none of them enters the formula of epsilon."""
 
     user_steps: int
@@ -146,44 +146,30 @@ def shrunk(config: RunConfig, attack: str, given: set[str]) -> tuple[RunConfig, 
         attack: one of `ATTACKS`.
         given: keys on the command line.
     """
-    small = SMALL[attack]
-    env, privacy, algo = config.env, config.privacy, config.algo
-    changes: list[str] = []
-
-    def change(target: Any, key: str, value: Any, section: str) -> Any:
-        full = f"{section}.{key}"
-        if full in given or not hasattr(target, key) or getattr(target, key) == value:
-            return target
-        changes.append(f"{full}={value}")
-        return replace(target, **{key: value})
-
-    kind = kind_of(config)
+    small, kind, cuts = SMALL[attack], kind_of(config), Cuts(config, frozenset(given))
     # Of few users, the canaries of a round are all.
     users = min(small.users, 4) if kind.scarce and attack == "canary" else small.users
-    if algo.traits.one_cohort:
-        privacy = change(replace(privacy, users_per_round=1), "population", users, "privacy")
-    elif not rules(privacy).sampler.every_round:
-        privacy = change(privacy, "users_per_round", users, "privacy")
-    for key in kind.sized:
-        algo = change(algo, key, small.users, "algo")
-    if kind.simulator and env.user == "episode":
-        env = change(env, "max_episode_steps", small.user_steps, "env")
+    if config.algo.traits.one_cohort:
+        cuts.config = replace(config, privacy=replace(config.privacy, users_per_round=1))
+        cuts.put("privacy", population=users)
+    elif not rules(config.privacy).sampler.every_round:
+        cuts.put("privacy", users_per_round=users)
+    cuts.put("algo", **dict.fromkeys(kind.sized, small.users))
+    if kind.simulator and config.env.user == "episode":
+        cuts.put("env", max_episode_steps=small.user_steps)
     elif kind.simulator:
-        before = canary.long_run(config)
-        env = change(env, "user_steps", small.user_steps, "env")
-        if env.user == "segment" and "env.user_steps" not in given:
+        cuts.put("env", user_steps=small.user_steps)
+        if config.env.user == "segment" and "env.user_steps" not in given:
             # One unit has as many segments as before, of the new length.
-            entered = canary.rounds_of_one_unit(before)
-            limit = max(1, (entered - 1) * small.user_steps + 1)
-            env = change(env, "max_episode_steps", limit, "env")
+            entered = canary.rounds_of_one_unit(canary.long_run(config))
+            cuts.put("env", max_episode_steps=max(1, (entered - 1) * small.user_steps + 1))
     if small.user_passes is not None:
-        algo = change(algo, "epochs", small.user_passes, "algo")
-        algo = change(algo, "minibatches", 1, "algo")
-    elif getattr(algo, "minibatches", 1) > small.user_steps:
-        algo = change(algo, "minibatches", small.user_steps, "algo")
+        cuts.put("algo", epochs=small.user_passes, minibatches=1)
+    else:
+        cuts.cut("algo", minibatches=small.user_steps)
     if small.hidden is not None:
-        algo = change(algo, "hidden", small.hidden, "algo")
-    return replace(config, env=env, privacy=privacy, algo=algo), changes
+        cuts.put("algo", hidden=small.hidden)
+    return cuts.config, cuts.lines
 
 
 def verdicts(findings: Sequence[Finding], guarantee: Guarantee) -> list[str]:

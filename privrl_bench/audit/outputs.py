@@ -7,7 +7,6 @@ the machine, the columns and fields that `metrics.py` calls private, and the clo
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import random
@@ -43,7 +42,6 @@ from privrl_bench.run.wandb_logger import WandbLogger
 NOT_COMPARED = ("private", "machine")  # who may see a file, a column or a field that is left out
 _JSON = ("summary.json", "status.json", "plan.json")
 _ROWS = ("metrics.jsonl", "samples.jsonl")
-_LONG = 10**6  # numbers of a tensor or a list above which a digest is compared
 
 
 class Output(NamedTuple):
@@ -385,7 +383,7 @@ def _collect(value: Any, name: str, found: dict[str, Tensor], seen: set[int]) ->
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
         value = torch.from_numpy(np.ascontiguousarray(value))
     if isinstance(value, Tensor):
-        found[name] = value.detach() if value.numel() <= _LONG else _digest(value)
+        found[name] = value.detach()
     elif _is_plain(value):
         found[name] = as_bytes(value)
     elif id(value) not in seen and not isinstance(value, _SKIPPED):
@@ -432,8 +430,3 @@ def _parts(value: Any) -> Mapping[Any, Any]:
 
 def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, _PLAIN)
-
-
-def _digest(x: Tensor) -> Tensor:
-    raw = x.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-    return as_bytes(hashlib.sha1(raw.tobytes(), usedforsecurity=False).digest())

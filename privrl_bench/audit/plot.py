@@ -54,25 +54,16 @@ def _histogram(axes: Any, finding: Finding) -> None:
     both = np.concatenate([finding.inside, finding.outside])
     low, high = np.quantile(both, [0.001, 0.999])
     edges = np.linspace(low, high, int(np.clip(len(both) ** 0.5 / 2, 10, 60)))
-    for scores, label, colour in (
-        (finding.outside, "without the user", PALETTE[0]),
-        (finding.inside, "with the user", PALETTE[1]),
+    x = np.linspace(low, high, 200)
+    for scores, label, colour, shift in (
+        (finding.outside, "without the user", PALETTE[0], 0.0),
+        (finding.inside, "with the user", PALETTE[1], finding.mu or 0.0),
     ):
-        axes.hist(
-            scores,
-            bins=edges,
-            density=True,
-            alpha=0.45,
-            color=colour,
-            label=f"{label} ({len(scores)})",
-        )
+        label = f"{label} ({len(scores)})"
+        axes.hist(scores, edges, density=True, alpha=0.45, color=colour, label=label)
+        if finding.mu is not None:
+            axes.plot(x, norm.pdf(x, finding.start + shift), color=colour, linewidth=1.1)
     if finding.mu is not None:
-        x = np.linspace(low, high, 200)
-        for centre, colour in (
-            (finding.start, PALETTE[0]),
-            (finding.start + finding.mu, PALETTE[1]),
-        ):
-            axes.plot(x, norm.pdf(x, centre), color=colour, linewidth=1.1)
         axes.plot([], [], color="0.4", label=f"as claimed: {finding.mu:.3g} apart")
     threshold = finding.best.details.get("threshold")
     if threshold is not None:
@@ -84,31 +75,21 @@ def _histogram(axes: Any, finding: Finding) -> None:
 
 
 def _bars(axes: Any, findings: Sequence[Finding]) -> None:
-    labels: list[str] = []
-    marked = False
-    for number, finding in enumerate(findings):
-        for bound in finding.bounds:
-            place = len(labels)
-            labels.append(f"{finding.attack}: {_FORMS[bound.form]}")
-            decides = bound.form != "normal"
-            over = decides and finding.claim is not None and bound.epsilon > finding.claim
-            axes.barh(
-                place,
-                bound.epsilon,
-                color=_OVER if over else _COLOURS[number % len(_COLOURS)],
-                alpha=0.85 if decides else 0.35,
-                height=0.62,
-            )
-            axes.text(0.0, place, f" {shown_measured(bound.epsilon, 3)}", va="center")
-            if finding.claim is not None:
-                axes.plot(
-                    [finding.claim] * 2,
-                    [place - 0.42, place + 0.42],
-                    color="black",
-                    linewidth=1.5,
-                    label=None if marked else "claimed epsilon",
-                )
-                marked = True
+    shown = [(i, one, bound) for i, one in enumerate(findings) for bound in one.bounds]
+    labels = [f"{one.attack}: {_FORMS[bound.form]}" for _, one, bound in shown]
+    for place, (i, one, bound) in enumerate(shown):
+        colour = _OVER if bound in one.exceeded() else _COLOURS[i % len(_COLOURS)]
+        alpha = 0.35 if bound.form == "normal" else 0.85
+        axes.barh(place, bound.epsilon, color=colour, alpha=alpha, height=0.62)
+        axes.text(0.0, place, f" {shown_measured(bound.epsilon, 3)}", va="center")
+    claims = [
+        (place, one.claim) for place, (_, one, _) in enumerate(shown) if one.claim is not None
+    ]
+    if claims:
+        at, claimed = zip(*claims, strict=True)
+        ends = np.subtract(at, 0.42), np.add(at, 0.42)
+        axes.vlines(claimed, *ends, color="black", linewidth=1.5, label="claimed epsilon")
+        axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.16))
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
     axes.set_xlim(left=0.0)
@@ -116,5 +97,3 @@ def _bars(axes: Any, findings: Sequence[Finding]) -> None:
     axes.grid(axis="y", visible=False)
     axes.set_title("measured lower bounds (pale: they do not decide)")
     axes.set_xlabel("epsilon")
-    if marked:
-        axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.16))

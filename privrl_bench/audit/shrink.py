@@ -43,10 +43,16 @@ class Cuts:
     def cut(self, group: str, **limits: Any) -> None:
         """Reduce settings of `group` to at most `limits`."""
         section = getattr(self.config, group)
+        above = {k: v for k, v in limits.items() if (getattr(section, k, None) or 0) > v}
+        self.put(group, **above)
+
+    def put(self, group: str, **values: Any) -> None:
+        """Set settings that `group` has."""
+        section = getattr(self.config, group)
         changes = {
-            key: limit
-            for key, limit in limits.items()
-            if f"{group}.{key}" not in self.given and (getattr(section, key, None) or 0) > limit
+            key: value
+            for key, value in values.items()
+            if f"{group}.{key}" not in self.given and getattr(section, key, value) != value
         }
         self.lines.extend(f"{group}.{k} {getattr(section, k)} -> {v}" for k, v in changes.items())
         self.config = replace(self.config, **{group: replace(section, **changes)})

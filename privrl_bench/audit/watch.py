@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 from torch import Tensor
@@ -27,66 +27,33 @@ class Forced:
     bypass: dict[str, dict[str, Tensor]]
 
 
-class Watcher(Protocol):
-    """Gets the output of every stage of a round, and returns the input of the next stage."""
-
-    def on_cohort(self, drawn: Cohort) -> Cohort:
-        """The users of a round."""
-        ...
-
-    def on_shown(self, batch: np.ndarray) -> np.ndarray:
-        """[R, U, ...] what devices show."""
-        ...
-
-    def on_users(self, users: Batch) -> Batch:
-        """The data of a round."""
-        ...
-
-    def on_rows(self, rows: dict[str, Tensor], valid: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """What the users send to the gate: (rows, valid)."""
-        ...
-
-    def on_release(self, released: Released) -> Released:
-        """What leaves the gate."""
-        ...
-
-
 class WatchedGate(Gate):
     """The real gate; its watcher gets its inputs and outputs.
 
     Args:
         plan: the real one.
-        watcher: see `Watcher`.
+        watcher: a `CounterfactualRun`: `on_cohort`, `on_rows` and `on_release` get the output of a stage, and
+            return the input of the next one.
         start: the round that the run was moved to; users who take part once are drawn as from round 0.
     """
 
-    def __init__(self, plan: Gate, watcher: Watcher, start: int):
+    def __init__(self, plan: Gate, watcher: Any, start: int):
         self.__dict__.update(vars(plan))
         self._watcher, self._start = watcher, start
+        if start:
+            # A moved run may be planned for 10^15 rounds, too many for the accountant, and has no lines of the
+            # rounds before. Its epsilon is that of no run, so any number does.
+            numbers = ("planned_epsilon", "spent_epsilon", "paper_epsilon")
+            vars(self).update(dict.fromkeys(numbers, lambda *_, **__: 1.0))
 
     def draw(self, round_index: int, population: int | None, used_once: bool) -> Cohort:
         """See `Gate.draw`."""
         index = round_index - self._start if used_once else round_index
         return self._watcher.on_cohort(super().draw(index, population, used_once))
 
-    # A moved run may be planned for 10^15 rounds, too many for the accountant, and has no lines of the rounds
-    # before. Its epsilon is that of no run, so any number does.
-
     def guarantee(self, r: int, done: int | None = None) -> Guarantee:
         """See `Account.guarantee`."""
         return super().guarantee(r, None if self._start else done)
-
-    def planned_epsilon(self, r: int) -> float:
-        """See `Account.planned_epsilon`."""
-        return 1.0 if self._start else super().planned_epsilon(r)
-
-    def spent_epsilon(self, r: int, below_round: int | None = None) -> float:
-        """See `Account.spent_epsilon`."""
-        return 1.0 if self._start else super().spent_epsilon(r, below_round)
-
-    def paper_epsilon(self, r: int) -> float:
-        """See `Account.paper_epsilon`."""
-        return 1.0 if self._start else super().paper_epsilon(r)
 
     def add(self, contribution: Contribution) -> None:
         """See `Gate.add`."""
@@ -101,9 +68,9 @@ class WatchedGate(Gate):
 
 
 class WatchedDevices:
-    """The users' devices; the watcher gets what they show."""
+    """The users' devices; the watcher's `on_shown` gets what they show."""
 
-    def __init__(self, devices: DeviceNoise, watcher: Watcher):
+    def __init__(self, devices: DeviceNoise, watcher: Any):
         self._devices = devices
         self._watcher = watcher
 
@@ -132,9 +99,9 @@ class Wrapped:
 
 
 class WatchedAlgorithm(Wrapped):
-    """The real algorithm; the watcher gets the users before `user_update` does."""
+    """The real algorithm; the watcher's `on_users` gets the users before `user_update` does."""
 
-    def __init__(self, algo: Any, watcher: Watcher):
+    def __init__(self, algo: Any, watcher: Any):
         super().__init__(algo)
         self._watcher = watcher
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from privrl_bench.audit.leak_report import LeakReport
+from privrl_bench.audit.leaks import LeakReport
 from privrl_bench.audit.visits import visits_after
 from privrl_bench.config.schema import EnvConfig, RunConfig
 

@@ -10,7 +10,8 @@ import torch
 from scipy import stats
 
 from privrl_bench.algorithms.policy_gradient.critics import PrivateCritic
-from privrl_bench.audit import bounds, canary, crafted, end_to_end, one_run
+from privrl_bench.audit import bounds, canary, end_to_end, one_run
+from privrl_bench.audit import end_to_end as crafted
 from privrl_bench.audit import lower_bound as epsilon
 from privrl_bench.cli import audit as cli
 from privrl_bench.composition.compose import compose

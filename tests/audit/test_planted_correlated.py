@@ -9,7 +9,8 @@ import torch
 from helpers import release
 from scipy import stats
 
-from privrl_bench.audit import bounds, canary, crafted, end_to_end
+from privrl_bench.audit import bounds, canary, end_to_end
+from privrl_bench.audit import end_to_end as crafted
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import PrivacyConfig

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from privrl_bench.audit.compare import Difference, distance
 from privrl_bench.audit.counterfactual import CounterfactualRun
-from privrl_bench.audit.leak_report import LeakReport
+from privrl_bench.audit.leaks import LeakReport
 from privrl_bench.audit.outputs import Place, as_bytes, folder_content
 from privrl_bench.audit.shrink import LATER, shrink
 from privrl_bench.audit.visits import Visit
