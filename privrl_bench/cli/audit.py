@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -107,39 +107,45 @@ def _add_overrides(parser: argparse.ArgumentParser) -> None:
 # --- leaks
 
 
-def leaks(words: Sequence[str], prog: str = "privrl audit leaks") -> int:
-    """Run the leak test and return the exit code. Raises `ConfigError`."""
-    args = _leak_arguments(words, prog)
-    compose(args.overrides, args.config_dir)  # bad words are refused before torch is imported
-    from privrl_bench.api.auditing import audit_leaks
+def leaks(
+    words: Sequence[str],
+    prog: str = "privrl audit leaks",
+    audit: Callable[..., LeakAudit] | None = None,
+) -> int:
+    """Run the leak test, print what it found, and return the exit code.
 
+    Args:
+        words: arguments of the command.
+        prog: the command.
+        audit: in place of `audit_leaks`, for other words than those of a run.
+
+    Raises:
+        ConfigError: bad input.
+    """
+    args = _leak_arguments(words, prog)
+    if audit is None:
+        compose(args.overrides, args.config_dir)  # bad words are refused before torch is imported
+        from privrl_bench.api.auditing import audit_leaks
+
+        audit = audit_leaks
     try:
-        found = audit_leaks(
+        found = audit(
             args.overrides, round_index=args.round, user=args.user, config_dir=args.config_dir
         )
     except PrivacyError as error:
         print(f"verdict  the gate refused: {error}")
         return 1
-    return show_leaks(found, args.json)
-
-
-def show_leaks(found: LeakAudit, file: Path | None) -> int:
-    """Print what the leak test found, write it to a JSON file, and return the exit code.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
     first, *rest = found.report.lines()
     print(first)
     if found.cuts:
         print(f"  cut     {', '.join(found.cuts)}")
     print("\n".join(rest), flush=True)
-    if file is not None:
+    if args.json is not None:
         content = found.report.to_dict() | {"cut": found.cuts}
         try:
-            file.write_text(json.dumps(content, indent=2) + "\n")
+            args.json.write_text(json.dumps(content, indent=2) + "\n")
         except OSError as error:
-            raise ConfigError("--json", f"cannot write {file}: {error.strerror}") from None
+            raise ConfigError("--json", f"cannot write {args.json}: {error.strerror}") from None
     _print_review(found.review)
     return 0 if found.ok else 1
 
@@ -174,45 +180,48 @@ def _leak_arguments(words: Sequence[str], prog: str) -> argparse.Namespace:
 # --- epsilon
 
 
-def epsilon(words: Sequence[str], prog: str = "privrl audit epsilon") -> int:
-    """Run attacks, print and write their bounds, and return the exit code. Raises `ConfigError`."""
+def epsilon(
+    words: Sequence[str],
+    prog: str = "privrl audit epsilon",
+    audit: Callable[..., EpsilonAudit] | None = None,
+) -> int:
+    """Run attacks, print and write their bounds, and return the exit code.
+
+    Args:
+        words: arguments of the command.
+        prog: the command.
+        audit: in place of `audit_epsilon`, for other words than those of a run.
+
+    Raises:
+        ConfigError: bad input.
+    """
     args, options = _epsilon_arguments(words, prog)
-    compose(args.overrides, args.config_dir)  # bad words are refused before torch is imported
-    from privrl_bench.api.auditing import audit_epsilon
+    if audit is None:
+        compose(args.overrides, args.config_dir)  # bad words are refused before torch is imported
+        from privrl_bench.api.auditing import audit_epsilon
 
-    return show_bounds(
-        audit_epsilon(
-            args.overrides,
-            folder=args.folder,
-            config_dir=args.config_dir,
-            options=options,
-            say=say,
-        ),
-        options.confidence,
+        audit = audit_epsilon
+    found = audit(
+        args.overrides,
+        folder=args.folder,
+        config_dir=args.config_dir,
+        options=options,
+        say=lambda line: print(line, flush=True),
     )
-
-
-def say(line: str) -> None:
-    """Print a line at once."""
-    print(line, flush=True)
-
-
-def show_bounds(audit: EpsilonAudit, confidence: float) -> int:
-    """Print the verdict on measured bounds, and return the exit code."""
-    if len(audit.findings) > 1:
-        _print_overview(audit.findings)
-    for line in audit.contradictions:
+    if len(found.findings) > 1:
+        _print_overview(found.findings)
+    for line in found.contradictions:
         print(f"CONTRADICTION  {line}")
-    if audit.ok:
+    if found.ok:
         print("nothing contradicts the claim")
     else:
         print(
-            f"  (each bound is wrong with probability {1 - confidence:.2g} at most; rerun with "
+            f"  (each bound is wrong with probability {1 - options.confidence:.2g} at most; rerun with "
             "another seed or --confidence 0.999 to distinguish chance from a defect)"
         )
-    print(f"results: {audit.folder} (audit.json, audit.png)", flush=True)
-    _print_review(audit.review)
-    return 0 if audit.ok else 1
+    print(f"results: {found.folder} (audit.json, audit.png)", flush=True)
+    _print_review(found.review)
+    return 0 if found.ok else 1
 
 
 def _epsilon_arguments(words: Sequence[str], prog: str) -> tuple[argparse.Namespace, Options]:

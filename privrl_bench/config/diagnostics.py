@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 # Choices of Hydra's groups that other packages bring: what to do about one that is not there.
 _NEEDS = "is in an extra that is not installed: pip install 'privrl-bench[{}]'"
-_NO_DRAWS = (
-    "is not supported; privrl tune searches (tune.sampler=tpe is Optuna's), and -m takes values"
-)
+_NO_DRAWS = "is not supported; privrl tune searches inside the guarantee, and -m takes values"
 EXTRAS = {
     "hydra/launcher": {
         "joblib": _NEEDS.format("joblib"),

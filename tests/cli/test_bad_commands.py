@@ -47,7 +47,7 @@ BAD = {
     "--cfg=bogus": "--cfg: must be one of job, hydra, all, got 'bogus'; see privrl-bench --help",
     "hydra.mode=MULTIRUNN": "hydra.mode: must be null or one of RUN, MULTIRUN",
     "hydra/sweeper=nosuch": "hydra/sweeper: no such choice",
-    "hydra/sweeper=optuna": "hydra/sweeper: optuna is not supported; privrl tune searches (tune.sampler=tpe",
+    "hydra/sweeper=optuna": "hydra/sweeper: optuna is not supported; privrl tune searches inside the guarantee",
     "hydra/launcher=rq": "hydra/launcher: rq is not supported; use joblib, ray, submitit_slurm or ",
     "-m privacy.z=interval(0.1,1)": "privacy.z: interval(0.1,1) is a range to draw from, and a sweep takes "
     "values: -m privacy.z=a,b; privrl tune draws: privacy.z=uniform(0.1,1)",

@@ -49,7 +49,7 @@ def tune(
 
 
 def tune_plan(words: Words = (), /, *, config_dir: str | None = None, **groups: Any) -> SearchPlan:
-    """What a search will do and cost, as `privrl tune --plan` shows it: `lines()`, `to_dict()`.
+    """What a search will do and cost, as `privrl tune --plan` shows it with `lines()`.
 
     Arguments as for `tune`. Nothing is trained or written.
 
@@ -61,12 +61,19 @@ def tune_plan(words: Words = (), /, *, config_dir: str | None = None, **groups: 
 
 
 def tune_leaks(
-    words: Words = (), /, *, user: int = 0, config_dir: str | None = None, **groups: Any
+    words: Words = (),
+    /,
+    *,
+    round_index: int | None = None,
+    user: int = 0,
+    config_dir: str | None = None,
+    **groups: Any,
 ) -> LeakAudit:
     """Find what bypasses the gate in a run of a search, and in what the search publishes.
 
     Args:
         words: as for `tune`.
+        round_index: as for `audit_leaks`.
         user: slot of the replaced user in every run, from 0.
         config_dir: as for `tune`.
         **groups: as for `tune`.
@@ -83,7 +90,7 @@ def tune_leaks(
         plan = plan_search(read_search(given))
         one_thread()
         try:
-            report, cuts = audit_leaks(plan.runs[0].given[0], keys, None, user)
+            report, cuts = audit_leaks(plan.runs[0].given[0], keys, round_index, user)
             return LeakAudit(with_search(report, plan, keys, user), cuts, [])
         except EnvironmentFailure as error:
             raise ConfigError("env", str(error)) from error
@@ -105,7 +112,7 @@ def tune_epsilon(
         words: as for `tune`.
         folder: as for `audit_epsilon`.
         config_dir: as for `tune`.
-        options: `scores`, `per_round` and `confidence` of `audit_epsilon`.
+        options: `scores`, `per_round` and `confidence` of `audit_epsilon`; there is one attack.
         say: as for `audit_epsilon`.
         **groups: as for `tune`.
 

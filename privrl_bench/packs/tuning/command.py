@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 
-from privrl_bench.audit.options import Options, check_options
+from privrl_bench.cli import audit
 from privrl_bench.cli.parsing import (
     CONFIG_DIR,
     OVERRIDES,
+    Command,
     Parser,
     add_working_directory,
-    check_at_least,
+    dispatch,
     given,
 )
 from privrl_bench.config.overrides import own_folder
-from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.errors import ConfigError
 from privrl_bench.run.crash import guarded
 
 ABOUT = """Search for hyperparameters inside the guarantee: draw runs, train and score them, keep the best.
@@ -28,19 +27,16 @@ tune.score      private: the noised mean return of users who did not train (tune
                 tune.score_users, tune.score_z); public: simulated episodes of no user
 tune.users      search on this share of privacy.population; the others train the kept settings
 tune.public     words of a public simulator to search on, which costs nothing
-tune.sampler    random; tpe: Optuna's, with tune.runs=fixed(n)
 
 Example: privrl tune algo=dppg env=cartpole privacy.epsilon=4 privacy.population=10_000 \\
          'algo.lr=loguniform(1e-3,1e-2)' 'tune.score_range=[0,500]'"""
 
-# Option -> the mode that it belongs to, type, metavar, help.
-OPTIONS = {
-    "json": ("plan", None, None, "--plan: print the plan as JSON"),
-    "user": ("leaks", int, "U", "--audit leaks: the replaced user, from 0 (default 0)"),
-    "scores": ("epsilon", int, "N", "--audit epsilon: runs of all searches together (20000)"),
-    "per_round": ("epsilon", int, "N", "--audit epsilon: canary units of one round (4)"),
-    "confidence": ("epsilon", float, "P", "--audit epsilon: confidence of the bound (0.95)"),
-    "folder": ("epsilon", Path, "DIR", "--audit epsilon: for audit.json and audit.png"),
+AUDIT = "Test a search: what it publishes, bit for bit; or its epsilon, with a canary in all of its runs."
+AUDITS = {
+    "leaks": Command(
+        f"{__name__}:leaks", "the leak test of a run, and of what the search publishes"
+    ),
+    "epsilon": Command(f"{__name__}:epsilon", "measure a lower bound on the epsilon of the search"),
 }
 
 
@@ -48,7 +44,23 @@ def main(arguments: Sequence[str] | None = None, prog: str = "privrl tune") -> i
     """Run the command and return its exit code."""
     add_working_directory()
     words = given(arguments)
+    if words[:1] == ["--audit"]:
+        return guarded(lambda: dispatch(f"{prog} --audit", AUDIT, AUDITS, words[1:]))
     return guarded(lambda: _tune(words, prog))
+
+
+def leaks(words: Sequence[str], prog: str) -> int:
+    """Run the leak test of a search; see `cli.audit.leaks`."""
+    from privrl_bench.packs.tuning.api import tune_leaks
+
+    return audit.leaks(words, prog, tune_leaks)
+
+
+def epsilon(words: Sequence[str], prog: str) -> int:
+    """Attack the guarantee of a search; see `cli.audit.epsilon`."""
+    from privrl_bench.packs.tuning.api import tune_epsilon
+
+    return audit.epsilon(words, prog, tune_epsilon)
 
 
 def _tune(words: Sequence[str], prog: str) -> int:
@@ -60,72 +72,24 @@ def _tune(words: Sequence[str], prog: str) -> int:
         help=f"{OVERRIDES}, tune.key=value, distributions",
     )
     parser.add_argument("--config-dir", metavar="DIR", help=CONFIG_DIR)
-    modes = parser.add_mutually_exclusive_group()
-    modes.add_argument(
+    parser.add_argument(
         "--plan", action="store_true", help="show what the search costs; train nothing"
     )
-    modes.add_argument(
-        "--audit",
-        choices=("leaks", "epsilon"),
-        help="test the search: what it publishes, bit for bit; or its epsilon, with canaries",
+    parser.add_argument(
+        "--audit", metavar="KIND", help="as the first argument: test the search; leaks or epsilon"
     )
-    for name, (_, kind, metavar, text) in OPTIONS.items():
-        how = {"type": kind, "metavar": metavar} if kind else {"action": "store_true"}
-        parser.add_argument(_flag(name), default=None, help=text, **how)
     args = parser.read(words)
-    mode = "plan" if args.plan else args.audit
-    options = {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
-    for name in options:
-        if OPTIONS[name][0] != mode:
-            raise ConfigError(_flag(name), f"is for {OPTIONS[name][3].partition(':')[0]}")
-    if mode == "plan":
-        return _show(args.overrides, args.config_dir, "json" in options)
-    if mode == "leaks":
-        check_at_least("--user", args.user, 0)
-        return _leaks(args.overrides, args.config_dir, args.user or 0)
-    if mode == "epsilon":
-        folder = options.pop("folder", None)
-        sizes = Options(**options)
-        check_options(sizes, _flag)
-        return _epsilon(args.overrides, args.config_dir, folder, sizes)
+    if args.audit is not None:
+        raise ConfigError("--audit", f"must come first: {prog} --audit leaks|epsilon override ...")
 
+    from privrl_bench.packs.tuning.search_plan import plan_search
+    from privrl_bench.packs.tuning.settings import read_search
     from privrl_bench.packs.tuning.tune_runs import lines_of, search
 
     with own_folder(args.config_dir):
+        if args.plan:
+            print("\n".join(plan_search(read_search(args.overrides)).lines()), flush=True)
+            return 0
         result = search(args.overrides, print)
     print("\n".join(lines_of(result)), flush=True)
     return result.exit_code
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _show(words: Sequence[str], config_dir: str | None, as_json: bool) -> int:
-    from privrl_bench.packs.tuning.api import tune_plan
-
-    plan = tune_plan(words, config_dir=config_dir)
-    lines = [json.dumps(plan.to_dict(), indent=2, allow_nan=False)] if as_json else plan.lines()
-    print("\n".join(lines), flush=True)
-    return 0
-
-
-def _leaks(words: Sequence[str], config_dir: str | None, user: int) -> int:
-    from privrl_bench.cli.audit import show_leaks
-    from privrl_bench.packs.tuning.api import tune_leaks
-
-    try:
-        return show_leaks(tune_leaks(words, user=user, config_dir=config_dir), None)
-    except PrivacyError as error:
-        print(f"verdict  the gate refused: {error}")
-        return 1
-
-
-def _epsilon(
-    words: Sequence[str], config_dir: str | None, folder: Path | None, options: Options
-) -> int:
-    from privrl_bench.cli.audit import say, show_bounds
-    from privrl_bench.packs.tuning.api import tune_epsilon
-
-    found = tune_epsilon(words, folder=folder, config_dir=config_dir, options=options, say=say)
-    return show_bounds(found, options.confidence)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 from privrl_bench.algorithms.evaluation.evaluation_settings import MeanReturnConfig
 from privrl_bench.composition.compose import compose
@@ -84,18 +83,6 @@ class SearchPlan:
             f"{shown_epsilon(self.alone)} without, at delta {self.guarantee.delta:g}, "
             f"status {self.guarantee.status}",
         ]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The plan as plain data."""
-        return {
-            **self.search.canonical(),
-            "z": self.runs[0].config.privacy.z,
-            "score_z": None if self.score is None else self.score.config.z,
-            "rounds": self.runs[0].rounds,
-            "epsilon": self.guarantee.epsilon,
-            "epsilon_without_tuning": self.alone,
-            "guarantee": self.guarantee.to_dict(),
-        }
 
 
 def plan_search(search: Search) -> SearchPlan:

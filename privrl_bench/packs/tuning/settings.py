@@ -53,8 +53,6 @@ class TuneConfig(Section):
     # words of a public simulator on which settings are searched, e.g. "env.kwargs={length:0.6}"; the best then
     # train on the private users; null: search on private users
     public: str | None = text(None, 4096)
-    # random | tpe: of Optuna, where runs=fixed(n) or tune.public
-    sampler: str = choice("random", ("random", "tpe"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,12 +119,6 @@ def read_search(words: Sequence[str]) -> Search:
 
 def _checked(search: Search) -> Search:
     tune = search.tune
-    if tune.sampler == "tpe" and (search.is_random or tune.runs == GRID):
-        raise ConfigError(
-            "tune.sampler",
-            f"tpe learns from earlier runs, which tune.runs={tune.runs} does not cover; use "
-            "tune.runs=fixed(n), whose epsilon covers all runs, or sampler=random",
-        )
     if tune.public is not None:
         if tune.score == "private":
             raise ConfigError("tune.score", "a search on a public simulator has tune.score=public")

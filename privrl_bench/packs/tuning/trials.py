@@ -66,7 +66,7 @@ class SearchState:
         count: number of runs; secret where it is random.
         ties: order runs of equal scores.
         seeds: of each.
-        settings: words of each; those of a sampler that learns are added as they come.
+        settings: words of each.
         kept: number of the kept run, once it is known; secret, too.
     """
 
@@ -74,7 +74,7 @@ class SearchState:
     count: int
     ties: list[float]
     seeds: list[int]
-    settings: list[list[str]] = field(default_factory=list)
+    settings: list[list[str]]
     kept: int | None = None
 
     def write(self, folder: Path) -> None:
@@ -121,27 +121,27 @@ def open_search(plan: SearchPlan, folder: Path) -> SearchState:
     identity = int(hashlib.sha256(text.encode()).hexdigest()[:32], 16)
     space = search.space
     drawn = draw_search(config.privacy.noise, config.seed, identity, search.runs, len(space))
-    settings: list[list[str]] = []  # of a sampler that learns
-    if search.tune.runs == GRID:
-        settings = grid(space)
-    elif search.tune.sampler == "random":
-        settings = [
+    settings = (
+        grid(space)
+        if search.tune.runs == GRID
+        else [
             [f"{one.key}={one.at(float(u))}" for one, u in zip(space, row, strict=True)]
             for row in drawn.settings
         ]
+    )
     state = SearchState(asked, drawn.count, drawn.ties, drawn.seeds, settings)
     state.write(folder)
     return state
 
 
-def trials_of(plan: SearchPlan, state: SearchState, first: int, folder: Path) -> list[Trial]:
-    """The runs from `first` on whose settings are known.
+def trials_of(plan: SearchPlan, state: SearchState, folder: Path) -> list[Trial]:
+    """The runs that were drawn.
 
     Raises:
         ConfigError: one cannot be made, or costs what is not in the plan.
     """
     found = []
-    for number, settings in list(enumerate(state.settings))[first:]:
+    for number, settings in enumerate(state.settings):
         config = compose(
             later_wins(plan.words, settings, [f"seed={state.seeds[number]}", "log.wandb=none"])
         )

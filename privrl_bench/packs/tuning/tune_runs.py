@@ -23,7 +23,6 @@ from privrl_bench.packs.tuning.trials import (
     ENDED,
     SearchState,
     Train,
-    Trial,
     open_search,
     run_quietly,
     run_trials,
@@ -115,7 +114,9 @@ def run_search(
         return Outcome(status, reason, str(folder), code)
 
     resume = "interrupted; rerun the same command to resume"
-    trials = _trained(plan, state, folder, train)
+    trials = trials_of(plan, state, folder)
+    RunDir(folder).set_status("running")
+    run_trials(plan, state, trials, folder, train)
     if code := interruption([trial.outcome for trial in trials]):
         return ended("interrupted", resume, code)
     best = best_of([trial.score for trial in trials], state.ties)
@@ -142,31 +143,6 @@ def run_search(
         guarantee = _at_least(guarantee, _gate_of(config, source).guarantee(0))
     summary = publish(folder, source, kept, guarantee, plan)
     return replace(ended("done", "", 0), summary=summary)
-
-
-def _trained(plan: SearchPlan, state: SearchState, folder: Path, train: Train) -> list[Trial]:
-    """All runs, trained and scored: together, or in turn where settings depend on earlier scores."""
-    if plan.search.tune.sampler != "tpe":
-        trials = trials_of(plan, state, 0, folder)
-        RunDir(folder).set_status("running")
-        run_trials(plan, state, trials, folder, train)
-        return trials
-    from privrl_bench.packs.tuning.optuna_sampler import suggest_next
-
-    trials = []
-    while len(trials) < state.count:
-        if len(trials) == len(state.settings):
-            known = [(trial.job.overrides, trial.score) for trial in trials]
-            seed = int(state.asked["seed"]) + len(trials)
-            state.settings.append(suggest_next(plan.search.space, known, seed))
-            state.write(folder)
-        new = trials_of(plan, state, len(trials), folder)
-        RunDir(folder).set_status("running")
-        run_trials(plan, state, new, folder, train)
-        trials += new
-        if any(trial.outcome.status == "interrupted" for trial in new):
-            break
-    return trials
 
 
 def best_of(scores: Sequence[float], ties: Sequence[float]) -> int | None:
