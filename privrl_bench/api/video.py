@@ -14,7 +14,7 @@ import numpy as np
 
 from privrl_bench.api.policies import env_of
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.envs.construction import NO_PICTURES, make_env, render_modes
+from privrl_bench.envs.construction import make_env
 from privrl_bench.envs.slots import LoopSlots
 from privrl_bench.envs.user_declaration import declared_users
 from privrl_bench.errors import ConfigError
@@ -34,15 +34,13 @@ class Played:
     Attributes:
         env: name of the environment.
         returns: of each episode; of one that was cut, what it had.
-        pictures: how many were drawn.
-        frames: how many the file has: a GIF holds equal pictures in a row as one that is shown longer.
+        pictures: how many were drawn; a GIF holds equal ones in a row as one frame that is shown longer.
         file: where they are; None: they were shown in a window.
     """
 
     env: str
     returns: list[float]
     pictures: int
-    frames: int
     file: Path | None
 
 
@@ -84,12 +82,12 @@ def play(
         seeds = range(seed, seed + episodes)
         pictures = _episodes(made, policy, config, seeds, limit, greedy, every, returns)
         if target is None:
-            count = frames = sum(1 for _ in pictures)
+            count = sum(1 for _ in pictures)
         else:
-            count, frames = write_video(target, pictures, rate / every)
+            count = write_video(target, pictures, rate / every)
     finally:
         made.close()
-    return Played(config.label, returns, count, frames, target)
+    return Played(config.label, returns, count, target)
 
 
 def _checked(video: Path) -> Path:
@@ -118,10 +116,11 @@ def _drawn(config: EnvConfig, mode: str) -> Any:
     """The environment, with pictures. Raises ConfigError."""
     use_software_drawing()
     plain = make_env(config)
-    modes = render_modes(plain)
+    modes = [str(mode) for mode in plain.metadata.get("render_modes") or []]
     plain.close()
     if not modes:
-        raise ConfigError("env", f"{config.label} {NO_PICTURES}")
+        none = 'has no render modes (metadata["render_modes"]), so privrl play cannot show it'
+        raise ConfigError("env", f"{config.label} {none}")
     if mode == "human" and sys.platform == "linux":
         if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
             raise ConfigError("video", "there is no display; write a file with --video play.gif")
@@ -173,9 +172,7 @@ def _picture(env: Any, config: EnvConfig) -> np.ndarray | None:
     return None if found is None else np.asarray(found, np.uint8)
 
 
-def write_video(
-    target: Path, pictures: Iterable[np.ndarray | None], rate: float
-) -> tuple[int, int]:
+def write_video(target: Path, pictures: Iterable[np.ndarray | None], rate: float) -> int:
     """Write pictures [H, W, 3] as a GIF, at most 320 pixels wide, or MP4.
 
     Args:
@@ -184,7 +181,7 @@ def write_video(
         rate: pictures a second.
 
     Returns:
-        The number of pictures, and of frames in the file.
+        The number of pictures.
     """
     import imageio.v2 as imageio
 
@@ -201,12 +198,4 @@ def write_video(
             shrink = -(-picture.shape[1] // _GIF_WIDTH) if gif else 1
             writer.append_data(picture[::shrink, ::shrink])
             count += 1
-    return count, _frames(target) if gif and count else count
-
-
-def _frames(gif: Path) -> int:
-    """Frames of a GIF file."""
-    from PIL import Image
-
-    with Image.open(gif) as found:
-        return int(getattr(found, "n_frames", 1))
+    return count

@@ -7,21 +7,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from privrl_bench.cli.parsing import (
-    CONFIG_DIR,
-    OVERRIDES,
-    Parser,
-    add_working_directory,
-    check_at_least,
-    given,
-)
+from privrl_bench.cli.parsing import CONFIG_DIR, OVERRIDES, Parser, check_at_least
 from privrl_bench.composition.compose import compose
 from privrl_bench.composition.hydra_compose import choices
 from privrl_bench.config.overrides import own_folder
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.envs.check import ERROR, WARNING, EnvMeasures, EnvReport, check_env
 from privrl_bench.errors import ConfigError
-from privrl_bench.run.crash import guarded
 
 ABOUT = """Check an environment before training: Gymnasium's checker, spaces, determinism, finite numbers,
 lengths of episodes, users, and ranges under random actions with public scaling constants.
@@ -34,13 +26,8 @@ FEW = 12  # observations that are listed one by one
 CODES = "Exit codes: 0 nothing or warnings found; 1 an error found; 2 bad input."
 
 
-def main(arguments: Sequence[str] | None = None, prog: str = "privrl check-env") -> int:
+def main(words: Sequence[str], prog: str) -> int:
     """Run the command and return its exit code."""
-    add_working_directory()
-    return guarded(lambda: _check(given(arguments), prog))
-
-
-def _check(words: Sequence[str], prog: str) -> int:
     parser = Parser(prog, ABOUT, CODES)
     parser.add_argument(
         "words", nargs="+", metavar="ID or word", help=f"a Gymnasium id, or {OVERRIDES}"

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 
 def print_table(
-    head: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    styles: Sequence[str] = (),
-    fold: Collection[str] = (),
+    head: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str] = ()
 ) -> None:
-    """Print a table on stdout.
-
-    A table that is too wide for a terminal is turned: each row becomes a column.
+    """Print a table on stdout; on a terminal, long cells are wrapped.
 
     Args:
         head: names of the columns.
         rows: cells of each row, as many as there are columns.
         styles: rich's style of each row, on a terminal only; none: plain.
-        fold: columns that are wrapped on a terminal; a table that has them is not turned.
     """
     if not sys.stdout.isatty():
         print(plain(head, rows), flush=True)
@@ -30,21 +24,12 @@ def print_table(
     from rich.markup import escape
     from rich.table import Table
 
-    def make(head: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str]) -> Table:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for name in head:
-            table.add_column(escape(name), overflow="fold", no_wrap=bool(fold) and name not in fold)
-        for at, row in enumerate(rows):
-            table.add_row(*map(escape, row), style=styles[at] if styles else None)
-        return table
-
-    console = Console(highlight=False)
-    table = make(head, rows, styles)
-    unlimited = console.options.update(max_width=10_000)
-    if not fold and console.measure(table, options=unlimited).maximum > console.width:
-        first, *rest = zip(head, *rows, strict=True)
-        table = make(first, rest, ())
-    console.print(table)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in head:
+        table.add_column(escape(name), overflow="fold")
+    for at, row in enumerate(rows):
+        table.add_row(*map(escape, row), style=styles[at] if styles else None)
+    Console(highlight=False).print(table)
 
 
 def plain(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

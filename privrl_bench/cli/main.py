@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from privrl_bench.cli.parsing import dispatch, given
+from privrl_bench.cli.parsing import add_working_directory, dispatch, given
 from privrl_bench.composition import plugins
 from privrl_bench.composition.plugins import Command
 from privrl_bench.run.crash import guarded, version
@@ -22,19 +22,19 @@ COMMANDS = {
         "check an environment: spaces, values, episodes, users, scaling",
     ),
     "evaluate": Command(
-        "privrl_bench.cli.policy_use:evaluate", "evaluate trained policies in simulated episodes"
+        "privrl_bench.cli.runs:evaluate", "evaluate trained policies in simulated episodes"
     ),
     "export": Command(
-        "privrl_bench.cli.policy_use:export", "write a trained policy as ONNX or TorchScript"
+        "privrl_bench.cli.runs:export", "write a trained policy as ONNX or TorchScript"
     ),
     "play": Command(
-        "privrl_bench.cli.policy_use:play", "play a trained policy in a window or a video file"
+        "privrl_bench.cli.runs:play", "play a trained policy in a window or a video file"
     ),
     "plan": Command(
         "privrl_bench.cli.plan:main", "show rounds, noise and epsilon of a run before training"
     ),
     "explain": Command(
-        "privrl_bench.cli.explain:main",
+        "privrl_bench.cli.runs:explain",
         "explain the guarantee of a run, with every caveat and note",
     ),
     "report": Command(
@@ -45,16 +45,12 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
+    add_working_directory()
     words = given(arguments)
     if words == ["--version"]:
         print(f"privrl {version()}")
         return 0
-
-    def run() -> int:
-        plugins.load_installed()
-        return dispatch("privrl", ABOUT, COMMANDS | plugins.commands(), words)
-
-    return guarded(run)
+    return guarded(lambda: dispatch("privrl", ABOUT, COMMANDS | plugins.commands(), words))
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def show(outcomes: Sequence[Outcome], columns: Mapping[str, Sequence[str]]) -> N
     if failed:
         rows = [(_short(one.folder), one_line(one.reason)) for one in failed]
         head = ("failed", "reason")
-        print_table(head, rows, ["red"] * len(rows), fold=head)
+        print_table(head, rows, ["red"] * len(rows))
     done = [outcome.folder for outcome in outcomes if outcome.status in DONE]
     if done:
         print(f"report: privrl report {shlex.quote(_short(_common(done)))}")

@@ -1,4 +1,4 @@
-"""The command `privrl report` (also `privrl-report`): tables, plots and one page from run folders."""
+"""The command `privrl report`: tables, plots and one page from run folders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from privrl_bench.cli.console import print_table
-from privrl_bench.cli.parsing import Parser, given
+from privrl_bench.cli.parsing import Parser
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.statistics import FEWEST, improvement
 from privrl_bench.reporting.page import Paragraph, Part, Picture, Table, write_page
@@ -28,7 +28,6 @@ from privrl_bench.reporting.tables import (
     summarise,
     write_tables,
 )
-from privrl_bench.run.crash import guarded
 from privrl_bench.run.writable import check_folder
 
 _FEWEST = 3  # seeds of a group for statistics over them, intervals apart
@@ -40,12 +39,8 @@ Prints the table of returns and writes table.md, table.csv, table.tex, plots (PN
 CODES = "Exit codes: 0 success; 1 a failure; 2 bad input, or no finished run; 130 interrupted."
 
 
-def main(arguments: Sequence[str] | None = None, prog: str = "privrl-report") -> int:
+def main(words: Sequence[str], prog: str) -> int:
     """Run the command and return its exit code."""
-    return guarded(lambda: _report(given(arguments), prog), "rerun the same command")
-
-
-def _report(words: Sequence[str], prog: str) -> int:
     parser = Parser(prog, ABOUT, CODES)
     parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="has run folders")
     parser.add_argument(

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from privrl_bench import evaluation, users
+from privrl_bench import envs, evaluation, users
 from privrl_bench.algorithms.registry import (
     ALGORITHMS,
     Location,
@@ -44,7 +44,6 @@ from privrl_bench.config.overrides import (
     keep_own,
     own,
 )
-from privrl_bench.envs import registry as environments
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.privacy import mechanisms, sampling
 
@@ -58,7 +57,7 @@ _REGISTRIES: dict[str, Any] = {
     "samplers": sampling,
     "users": users,
     "evaluators": evaluation,
-    "environments": environments,
+    "environments": envs,
 }
 _NAME = r"[a-z][a-z0-9_]*"  # of algorithms, mechanisms and YAML files: a word of the command line
 

@@ -30,7 +30,6 @@ _PACKAGES = {
     r"(highway|merge|roundabout|parking|intersection|racetrack)-": ("highway_env", "highway-env"),
     r"mo-": ("mo_gymnasium", "mo-gymnasium"),
 }
-NO_PICTURES = 'has no render modes (metadata["render_modes"]), so privrl play cannot show it'
 _NEAR = 0.8  # similarity from which an id is suggested; short ids of other tasks are similar
 
 
@@ -73,11 +72,6 @@ def original_space(env: Any) -> Any:
     """The observation space of an environment from `make_env` before it is flattened."""
     flattened = isinstance(env, gym.wrappers.FlattenObservation)
     return env.env.observation_space if flattened else env.observation_space
-
-
-def render_modes(env: Any) -> list[str]:
-    """How an environment can be drawn; empty: it cannot."""
-    return [str(mode) for mode in env.metadata.get("render_modes") or []]
 
 
 def check_reset(config: EnvConfig, env: Any) -> None:

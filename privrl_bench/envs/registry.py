@@ -13,6 +13,7 @@ import gymnasium as gym
 import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
+from privrl_bench.envs import OUTSIDE
 from privrl_bench.envs.construction import (
     check_reset,
     dmc_id,
@@ -53,9 +54,6 @@ SLOTS = {
     "dm_control/cartpole-balance-v0": "cartpole_dmc:BalanceSlots",
     "dm_control/cartpole-swingup-v0": "cartpole_dmc:SwingupSlots",
 }
-OUTSIDE: dict[
-    str, str
-] = {}  # `env.kind` without a simulator -> module of a plugin, with `env_spec`
 
 
 class SlotEnv(gym.Env[np.ndarray, Any]):
@@ -207,18 +205,3 @@ def make_slots(config: EnvConfig, count: int) -> Slots:
         made: Slots = own(config, count)
         return made
     return LoopSlots(lambda: make_env(config), count)
-
-
-def register(kind: str, module: str) -> None:
-    """Add a kind of environments without a simulator.
-
-    Args:
-        kind: a value of `env.kind`.
-        module: has `env_spec`, a function of an `EnvConfig` that returns its public facts.
-
-    Raises:
-        ConfigError: the name is taken.
-    """
-    if OUTSIDE.get(kind, module) != module or kind in ("gym", "dmc"):
-        raise ConfigError("env.kind", f"the name {kind} is taken")
-    OUTSIDE[kind] = module

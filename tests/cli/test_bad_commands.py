@@ -14,21 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from privrl_bench.cli import audit, report
 from privrl_bench.cli import main as privrl
 from privrl_bench.cli import train as cli
 from privrl_bench.composition.compose import compose
 from privrl_bench.envs import construction as making
-from privrl_bench.packs.offline import collect
-from privrl_bench.papers import reproduce
 
 COMMANDS: dict[str, Callable[[list[str]], object]] = {
     "privrl-bench": cli.main,
-    "privrl-audit": audit.main,
-    "privrl-report": report.main,
-    "privrl-collect": collect.main,
     "privrl": privrl.main,
-    "privrl-reproduce": reproduce.main,
 }
 GYM = "env=gym env.id="
 EVALUATE = "algo=gpope env=chain data.policy=uniform"
@@ -70,8 +63,8 @@ BAD = {
     "algo.name=ppo": "algo.name: set by the algo group; choose it with algo=<name>",
     "hyperparameter_source=mine": "hyperparameter_source: set by the file that holds the values",
     "-m env.name=hopper,cartpole": "env.name: set by the env group",
-    "privrl-audit epsilon ++algo.name=ppo": "algo.name: set by the algo group",
-    "privrl-collect env=chain policy=uniform env.name=hopper": "env.name: set by the env group",
+    "privrl audit epsilon ++algo.name=ppo": "algo.name: set by the algo group",
+    "privrl collect env=chain policy=uniform env.name=hopper": "env.name: set by the env group",
     "nosuch=1": "nosuch: no such key; allowed: algo, env, privacy, hardware, log, eval, data, "
     "total_steps, rounds, fit_population, seed, plan_only, plugins, resume, search, tuned, paper\n",
     # twice, or removed
@@ -205,31 +198,31 @@ BAD = {
     "env=sentiment_small env.text.prompts=/nonexistent.txt": "env.text.prompts: no such file or folder",
     "-m env=sentiment_small,cartpole": "env: sweep texts (sentiment_small) apart",
     # the other commands
-    "privrl-audit leaks privacy.z=1 privacy.z=2": "privacy.z: given twice",
-    "privrl-audit leaks tuned=nope": "tuned: no such choice 'nope'",
-    "privrl-audit leaks --round=x": "--round: must be an integer, got 'x'; see privrl-audit leaks",
-    "privrl-audit leaks --round=1000000": "--round: the plan has 146 rounds, so the last is 145, got 1000000",
-    "privrl-audit leaks --json=/nope/x.json": "--json: there is no folder /nope",
-    "privrl-audit leaks --json=/tmp": "--json: /tmp is a folder; give a file",
-    "privrl-audit epsilon --folder=/proc/x": "--folder: cannot make the folder /proc/x",
-    "privrl-audit epsilon --folder=/dev/null": "--folder: cannot write /dev/null: Not a directory",
-    "privrl-report .": "DIR: no finished run below .",
-    "privrl-report . --out=/dev/null": "--out: cannot write /dev/null: Not a directory",
-    "privrl-audit epsilon hardware.workers=100000": "hardware.workers: must be at most",
-    "privrl-audit epsilon algo=dppg rounds=5 total_steps=60000": "total_steps: contradicts rounds",
-    "privrl-report /nonexistent": "DIR: /nonexistent does not exist",
-    "privrl-report /dev/null": "DIR: /dev/null is a file",
-    "privrl-report --bogus": "DIR: is required",
-    "privrl-collect env=pendulum runs=2 runs=3": "runs: given twice",
-    "privrl-collect env=pendulum total_steps=5": "total_steps: is set by this command, which takes runs",
-    "privrl-collect env=pendulum steps=99999999999999999999": "total_steps: must be at most",
-    "privrl-collect env=chain policy=uniform together=nan": "together: must be an integer >= 1",
-    "privrl-collect env=pendulum seed=1 seed=2": "seed: given twice",
-    "privrl-collect env=chain policy=uniform name=a/b-v0": "name: must have the form "
+    "privrl audit leaks privacy.z=1 privacy.z=2": "privacy.z: given twice",
+    "privrl audit leaks tuned=nope": "tuned: no such choice 'nope'",
+    "privrl audit leaks --round=x": "--round: must be an integer, got 'x'; see privrl audit leaks",
+    "privrl audit leaks --round=1000000": "--round: the plan has 146 rounds, so the last is 145, got 1000000",
+    "privrl audit leaks --json=/nope/x.json": "--json: there is no folder /nope",
+    "privrl audit leaks --json=/tmp": "--json: /tmp is a folder; give a file",
+    "privrl audit epsilon --folder=/proc/x": "--folder: cannot make the folder /proc/x",
+    "privrl audit epsilon --folder=/dev/null": "--folder: cannot write /dev/null: Not a directory",
+    "privrl report .": "DIR: no finished run below .",
+    "privrl report . --out=/dev/null": "--out: cannot write /dev/null: Not a directory",
+    "privrl audit epsilon hardware.workers=100000": "hardware.workers: must be at most",
+    "privrl audit epsilon algo=dppg rounds=5 total_steps=60000": "total_steps: contradicts rounds",
+    "privrl report /nonexistent": "DIR: /nonexistent does not exist",
+    "privrl report /dev/null": "DIR: /dev/null is a file",
+    "privrl report --bogus": "DIR: is required",
+    "privrl collect env=pendulum runs=2 runs=3": "runs: given twice",
+    "privrl collect env=pendulum total_steps=5": "total_steps: is set by this command, which takes runs",
+    "privrl collect env=pendulum steps=99999999999999999999": "total_steps: must be at most",
+    "privrl collect env=chain policy=uniform together=nan": "together: must be an integer >= 1",
+    "privrl collect env=pendulum seed=1 seed=2": "seed: given twice",
+    "privrl collect env=chain policy=uniform name=a/b-v0": "name: must have the form "
     "name-v0 or group/name-v0, of letters, digits, _ and -, a group of at least two, got 'a/b-v0'",
     # a typo in each command
     "privrl plna": "no command 'plna' (did you mean plan?); allowed: ",
-    "privrl-collect": "env: is missing; for example env=pendulum",
+    "privrl collect": "env: is missing; for example env=pendulum",
     "privrl audit epsilon --trials 0": "--trials: no such argument; see privrl audit epsilon --help",
     "privrl audit epsilon --scores 0": "--scores: must be an integer >= 20, got 0",
     "privrl audti leaks": "no command 'audti' (did you mean audit?); allowed: audit, ",
@@ -261,7 +254,7 @@ BAD = {
     "privrl reproduce dppg-tabel1": "item: no such item dppg-tabel1 (did you mean dppg-table1?)",
     "privrl reproduce all --scale=smoky": "--scale: must be one of ",
     "privrl reproduce all --seeds=0": "--seeds: must be an integer >= 1, got 0",
-    "privrl-reproduce": "ITEM: is required; see privrl reproduce --help",
+    "privrl reproduce": "ITEM: is required; see privrl reproduce --help",
     "privrl text size=small": "size: no such argument; see privrl text",
     "--multirum seed=1,2": "--multirum: no such argument (did you mean --multirun?); see privrl-bench",
 }
@@ -419,7 +412,7 @@ def test_no_time_limit_names_the_environment(capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.usefixtures("own_pkg")
 def test_declared_users_are_refused_before_sizes_change(capsys: pytest.CaptureFixture[str]) -> None:
-    code = code_of(f"privrl-audit epsilon {GYM}own_pkg:Ward-v0")
+    code = code_of(f"privrl audit epsilon {GYM}own_pkg:Ward-v0")
     check(code, capsys.readouterr().err, "env: own_pkg:Ward-v0 declares 12 users, and an attack")
 
 
@@ -448,7 +441,7 @@ def test_an_interrupted_audit_does_not_promise_to_resume(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("privrl_bench.cli.audit._leak_arguments", stop)
-    assert code_of("privrl-audit leaks") == 130
+    assert code_of("privrl audit leaks") == 130
     assert (
         capsys.readouterr().err
         == "interrupted; no results were kept; rerun the same command to start again\n"

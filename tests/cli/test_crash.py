@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from privrl_bench.cli import audit, report
 from privrl_bench.cli import main as privrl
+from privrl_bench.cli import report
 from privrl_bench.cli import train as cli
 from privrl_bench.composition import hydra_compose as config
 from privrl_bench.errors import ConfigError
-from privrl_bench.packs.offline import collect, recording
+from privrl_bench.packs.offline import recording
 from privrl_bench.packs.text import command as text
 from privrl_bench.papers import reproduce
 from privrl_bench.run import crash
@@ -53,17 +53,15 @@ def test_a_defect_is_one_line_and_a_file(
     monkeypatch.setattr(recording, "make_plan", broken)
     monkeypatch.setattr(text, "small", broken)
     monkeypatch.setattr(reproduce, "reproduce", broken)
-    commands = {
-        "bench": (cli.main, []),
-        "audit": (audit.main, ["leaks"]),
-        "report": (report.main, ["."]),
-        "collect": (collect.main, ["env=pendulum"]),
-        "text": (text.main, []),
-        "reproduce": (reproduce.main, ["dppg-table1"]),
+    words = {
+        "audit": ["leaks"],
+        "report": ["."],
+        "collect": ["env=pendulum"],
+        "text": [],
+        "reproduce": ["dppg-table1"],
     }
-    main, words = commands[name]
     try:
-        code = main(words)  # type: ignore[operator]
+        code = cli.main([]) if name == "bench" else privrl.main([name, *words[name]])  # type: ignore[func-returns-value]
     except SystemExit as leave:
         code = leave.code
     assert code == 1

@@ -1,4 +1,4 @@
-"""The command `privrl collect` (also `privrl-collect`): records episodes as a local Minari dataset."""
+"""The command `privrl collect`: records episodes as a local Minari dataset."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _OF_POLICY = ("policy", "episodes", "name", "together")
 _QUIET = ("log=none", "eval.every=0")
 
 
-def main(arguments: Sequence[str] | None = None, prog: str = "privrl-collect") -> int:
+def main(arguments: Sequence[str] | None = None, prog: str = "privrl collect") -> int:
     """Run the command and return its exit code."""
     add_working_directory()
     return guarded(lambda: _collect(given(arguments), prog))

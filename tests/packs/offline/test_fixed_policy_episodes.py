@@ -1,4 +1,4 @@
-"""Known policies at play: exact chances, the same data however they are played; `privrl-collect policy=`."""
+"""Known policies at play: exact chances, the same data however they are played; `privrl collect policy=`."""
 
 import json
 import os

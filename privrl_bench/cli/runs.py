@@ -1,21 +1,16 @@
-"""The commands `privrl play`, `privrl evaluate` and `privrl export`: trained policies in use."""
+"""The commands about one finished run: `privrl play`, `evaluate`, `export` and `explain`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from typing import Any
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
-from privrl_bench.cli.parsing import (
-    CONFIG_DIR,
-    Parser,
-    add_working_directory,
-    check_at_least,
-    given,
-)
+from privrl_bench.cli.parsing import CONFIG_DIR, Parser, check_at_least
 from privrl_bench.errors import ConfigError
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.run.crash import guarded
 
 # Arguments of the Python functions -> arguments of the commands.
 _TYPED = {"path": "RUN", "to": "--to", "out": "--out", "video": "--video"}
@@ -31,27 +26,16 @@ EVALUATE = """Evaluate trained policies in whole simulated episodes. It costs no
 EXPORT = """Write the greedy policy of a run for other programs: ONNX or TorchScript.
 
   {0} outputs/dppg/hopper/z=0.1,seed=0 --to onnx"""
+EXPLAIN = """Explain the guarantee of a run: what epsilon is of, every caveat, note and assumption.
+
+RUN is a run folder. Reads its summary.json, or plan.json while the run is not finished."""
 
 
-def play(arguments: Sequence[str] | None = None, prog: str = "privrl play") -> int:
-    """Run `privrl play` and return its exit code."""
-    return guarded(lambda: _as_typed(_play, given(arguments), prog))
-
-
-def evaluate(arguments: Sequence[str] | None = None, prog: str = "privrl evaluate") -> int:
-    """Run `privrl evaluate` and return its exit code."""
-    return guarded(lambda: _as_typed(_evaluate, given(arguments), prog))
-
-
-def export(arguments: Sequence[str] | None = None, prog: str = "privrl export") -> int:
-    """Run `privrl export` and return its exit code."""
-    return guarded(lambda: _as_typed(_export, given(arguments), prog))
-
-
-def _as_typed(command: Callable[[list[str], str], int], words: list[str], prog: str) -> int:
-    """Run a command. Errors name its arguments, not those of the Python function that it calls."""
+@contextmanager
+def _typed() -> Iterator[None]:
+    """Errors name the arguments of the command, not those of the Python function that it calls."""
     try:
-        return command(words, prog)
+        yield
     except ConfigError as error:
         raise ConfigError(_TYPED.get(error.key, error.key), error.problem) from error
 
@@ -68,8 +52,8 @@ def _add_env(parser: Parser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the episodes")
 
 
-def _play(words: list[str], prog: str) -> int:
-    add_working_directory()
+def play(words: Sequence[str], prog: str) -> int:
+    """Play episodes of each policy. Returns the exit code."""
     parser = _parser(prog, PLAY, many=True)
     parser.add_argument("--video", metavar="FILE", help="a .gif or .mp4 file instead of a window")
     parser.add_argument("--episodes", type=int, default=1, metavar="N")
@@ -84,29 +68,19 @@ def _play(words: list[str], prog: str) -> int:
         raise ConfigError("--video", "is one file; name one run")
     from privrl_bench.api.video import play as played
 
+    settings = {name: value for name, value in vars(args).items() if name != "runs"}
     for run in args.runs:
-        found = played(
-            run,
-            video=args.video,
-            episodes=args.episodes,
-            steps=args.steps,
-            env=args.env,
-            greedy=args.greedy,
-            seed=args.seed,
-            config_dir=args.config_dir,
-        )
+        with _typed():
+            found = played(run, **settings)
         returns = ", ".join(f"{x:.1f}" for x in found.returns)
-        pictures = f"{found.pictures} pictures"
-        if found.frames < found.pictures:
-            pictures += f" in {found.frames} frames (equal ones in a row are one)"
-        print(f"played  {found.env}: {pictures}, returns {returns}", flush=True)
+        print(f"played  {found.env}: {found.pictures} pictures, returns {returns}", flush=True)
         if found.file is not None:
             print(f"        {found.file}", flush=True)
     return 0
 
 
-def _evaluate(words: list[str], prog: str) -> int:
-    add_working_directory()
+def evaluate(words: Sequence[str], prog: str) -> int:
+    """Evaluate each policy and print a line, or a JSON object. Returns the exit code."""
     parser = _parser(prog, EVALUATE, many=True)
     parser.add_argument("--episodes", type=int, default=100, metavar="N")
     parser.add_argument("--json", action="store_true", help="one JSON object a run")
@@ -122,23 +96,25 @@ def _evaluate(words: list[str], prog: str) -> int:
 
     greedy = True if args.greedy else False if args.stochastic else None
     for run in args.runs:
-        guarantee = read_policy(run).guarantee
-        found = evaluated(
-            run,
-            episodes=args.episodes,
-            env=args.env,
-            greedy=greedy,
-            seed=args.seed,
-            config_dir=args.config_dir,
-        )
-        if args.json:
-            print(json.dumps(_row(run, found, guarantee)), flush=True)
-            continue
+        with _typed():
+            guarantee = read_policy(run).guarantee
+            found = evaluated(
+                run,
+                episodes=args.episodes,
+                env=args.env,
+                greedy=greedy,
+                seed=args.seed,
+                config_dir=args.config_dir,
+            )
         low, high = found.interval
-        least, middle, most = (float(f(found.returns)) for f in (min, _median, max))
+        if args.json:
+            row = {"run": run, "env": found.env, "mean": found.mean, "low": low, "high": high}
+            lists = {"returns": found.returns.tolist(), "lengths": found.lengths.tolist()}
+            print(json.dumps({**row, **lists, "guarantee": guarantee}), flush=True)
+            continue
         print(
             f"evaluated  {found.env}: return {found.mean:.1f} ({low:.1f} to {high:.1f}) over "
-            f"{len(found.returns)} episodes; least {least:.1f}, median {middle:.1f}, most {most:.1f}; "
+            f"{len(found.returns)} episodes, {found.returns.min():.1f} to {found.returns.max():.1f}; "
             f"{found.lengths.mean():.1f} steps"
         )
         print(
@@ -149,27 +125,8 @@ def _evaluate(words: list[str], prog: str) -> int:
     return 0
 
 
-def _median(values: Any) -> float:
-    import numpy as np
-
-    return float(np.median(values))
-
-
-def _row(run: str, found: Any, guarantee: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "run": run,
-        "env": found.env,
-        "mean": found.mean,
-        "low": found.interval[0],
-        "high": found.interval[1],
-        "returns": found.returns.tolist(),
-        "lengths": found.lengths.tolist(),
-        "guarantee": guarantee,
-    }
-
-
-def _export(words: list[str], prog: str) -> int:
-    add_working_directory()
+def export(words: Sequence[str], prog: str) -> int:
+    """Write the policy of one run. Returns the exit code."""
     parser = _parser(prog, EXPORT, many=False)
     parser.add_argument("--to", default="onnx", help="onnx (default) or torchscript")
     parser.add_argument("--out", metavar="FILE", help="default: policy.onnx or policy.ts in RUN")
@@ -177,10 +134,23 @@ def _export(words: list[str], prog: str) -> int:
     from privrl_bench.api.policies import export as exported
 
     (run,) = args.runs
-    target = exported(run, args.to, args.out)
+    with _typed():
+        target = exported(run, args.to, args.out)
     print(
         f"exported  {target}\n"
         "          input observations [batch, D] float32, output greedy actions of the environment",
         flush=True,
     )
+    return 0
+
+
+def explain(words: Sequence[str], prog: str) -> int:
+    """Explain the guarantee of one run. Returns the exit code."""
+    parser = Parser(prog, EXPLAIN)
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")
+    folder = parser.read(words).run
+    from privrl_bench.api.explaining import explain as explained
+
+    width = min(max(shutil.get_terminal_size((100, 24)).columns, 60), 110)
+    print("\n".join(explained(folder).lines(width)))
     return 0
