@@ -108,7 +108,6 @@ class CounterfactualRun:
         self._shown: list[np.ndarray] = []  # by devices in this round, before anything is replaced
         self._local = parts.gate.devices is not None
         self._substitution = self.session.collector.substituted(visit, self._substitute)
-        self.session.collector = self._substitution.collector
         if parts.gate.devices is not None:
             self._substitution.watch_devices(WatchedDevices(parts.gate.devices, self))
 

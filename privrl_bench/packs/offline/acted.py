@@ -20,8 +20,8 @@ from privrl_bench.functional.rng import Streams
 from privrl_bench.packs.offline.ope.linear_values import ActingPolicy, behavior_probs_of
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, UserBatch
-from privrl_bench.users.collectors.batches import BaseCollector, PaddedUsers, blank_of, shard_size
-from privrl_bench.users.collectors.collector import BatchShape
+from privrl_bench.users.collectors.batches import PaddedUsers, blank_of, shard_size
+from privrl_bench.users.collectors.collector import BatchShape, Collector
 from privrl_bench.users.collectors.live import SimulatedCollector
 
 
@@ -37,7 +37,7 @@ class _Trajectories:
     starts: np.ndarray  # [n + 1]; observations of user k begin at starts[k] + k
 
 
-class BehaviorCollector(BaseCollector):
+class BehaviorCollector(Collector):
     """Users who acted once with a fixed policy.
 
     Args:
@@ -49,6 +49,8 @@ class BehaviorCollector(BaseCollector):
         shape: R, users of a shard, T.
         used_once: see `Collector`.
     """
+
+    population: int
 
     def __init__(
         self,

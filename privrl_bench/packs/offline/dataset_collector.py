@@ -20,8 +20,8 @@ from privrl_bench.packs.offline.datasets.split import Split, moments, split_user
 from privrl_bench.packs.offline.datasets.trajectories import Trajectories
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, Transitions, UserBatch
-from privrl_bench.users.collectors.batches import BaseCollector, PaddedUsers, blank, clear_idle
-from privrl_bench.users.collectors.collector import BatchShape
+from privrl_bench.users.collectors.batches import PaddedUsers, blank, clear_idle
+from privrl_bench.users.collectors.collector import BatchShape, Collector
 
 _ROUNDING = 1e-5  # of an action's bound, relative or absolute
 
@@ -125,7 +125,7 @@ def scaled_by(env: EnvConfig, data: Dataset) -> EnvConfig:
     return replace(env, obs_scaling="public", obs_mean=mean.tolist(), obs_std=std.tolist())
 
 
-class DatasetCollector(BaseCollector):
+class DatasetCollector(Collector):
     """Users of a dataset; a user's episodes follow one another.
 
     Args:

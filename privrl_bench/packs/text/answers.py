@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,14 +35,15 @@ from privrl_bench.packs.text.generation import (
 from privrl_bench.packs.text.task import TextTask
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import TextBatch
-from privrl_bench.users.collectors.batches import BaseCollector, train_stats
-from privrl_bench.users.collectors.collector import BatchShape
+from privrl_bench.users.collectors.batches import train_stats
+from privrl_bench.users.collectors.collector import BatchShape, Collector
 from privrl_bench.users.collectors.substitutes import (
     CRAFTED,
-    ReplacedBatches,
-    SubstituteAnswer,
-    SubstitutePrompt,
+    NULL,
+    ZERO,
     Substitution,
+    replace_batches,
+    slots_of,
 )
 
 _WIDTH = 108  # of a printed answer
@@ -114,7 +116,7 @@ class Answerer:
         return batch
 
 
-class PromptCollector(BaseCollector):
+class PromptCollector(Collector):
     """Users with prompts.
 
     Args:
@@ -181,11 +183,74 @@ class PromptSubstitution(Substitution):
 
     def _install(self, collector: Any, kind: str) -> list[Any]:
         answer = SubstituteAnswer(self._visit.user, kind)
-        self.collector = ReplacedBatches(collector, answer, self._visit.start)
+        replace_batches(collector, answer, self._visit.start)
         if kind != CRAFTED:
             return [answer]
         collector.answers = prompt = SubstitutePrompt(collector.answers, self._visit.user)
         return [answer, prompt]
+
+
+class SubstituteAnswer:
+    """Another prompt, answer and score in one slot of a batch while `present`.
+
+    Args:
+        slot: the user's.
+        kind: see the module. A null user's score is NaN; a crafted user has other words, a shorter
+            answer and an extreme score.
+    """
+
+    def __init__(self, slot: int, kind: str):
+        self.present = False
+        self._slot, self._kind = slot, kind
+
+    def __call__(self, users: TextBatch) -> TextBatch:
+        """The batch with the substitute."""
+        if not self.present or self._slot not in slots_of(users):
+            return users
+        tokens, seen, mask = (x.clone() for x in (users.tokens, users.seen, users.mask))
+        scores, valid = users.scores.clone(), users.valid.clone()
+        place = (0, self._slot - users.first)
+        if self._kind == NULL:
+            scores[place], valid[place] = torch.nan, False
+        elif self._kind == ZERO:
+            scores[place] = 0.0
+        elif self._kind == CRAFTED:
+            words = users.tokens.max() + 1
+            tokens[place] = torch.where(seen[place], words - 1 - tokens[place], tokens[place])
+            half = (mask.shape[-1] + 1) // 2
+            mask[place][half:] = False
+            seen[place][seen.shape[-1] - mask.shape[-1] + half :] = False
+            scores[place] = 50.0 - scores[place]
+        return replace(users, tokens=tokens, seen=seen, mask=mask, scores=scores, valid=valid)
+
+
+class SubstitutePrompt:
+    """An `Answerer` that gets another prompt in one slot while `present`.
+
+    Args:
+        answers: the real one.
+        slot: the user's in replica 0.
+    """
+
+    def __init__(self, answers: Any, slot: int):
+        self.present = False
+        self.task = answers.task
+        self._answers, self._slot = answers, slot
+
+    def batch(
+        self, policy_params: Any, prompts: Any, uniforms: Any, slots: range, together: int
+    ) -> TextBatch:
+        """See `Answerer.batch`."""
+        if self.present and len(prompts[0]) and self._slot in slots:
+            own, at = list(prompts[0]), self._slot - slots.start
+            prompt = own[at]
+            # Other words of the same vocabulary, and fewer or more of them within the public width.
+            other = [token + 1 if token == min(prompt) else min(prompt) for token in prompt]
+            longer = len(prompt) < self.task.width
+            own[at] = [*other, other[0]] if longer else other[:-1] or other
+            prompts = [own, *prompts[1:]]
+        batch: TextBatch = self._answers.batch(policy_params, prompts, uniforms, slots, together)
+        return batch
 
 
 class PublicTexts:

@@ -1,21 +1,17 @@
-"""What collectors share: users padded to [R, U, T, ...], training statistics, shards, an empty state."""
+"""What collectors share: users padded to [R, U, T, ...], and training statistics."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, UserBatch
 from privrl_bench.users.collectors.collector import BatchShape
-from privrl_bench.users.collectors.shards import some_of
-from privrl_bench.users.collectors.substitutes import Substitution
 
 _NUMBERS = 500_000  # values of observations in one shard, for each replica
 
@@ -133,38 +129,3 @@ class PaddedUsers:
         return UserBatch(
             **cast(Any, self.steps), valid=self.valid, stats=stats, behavior_probs=self._probs
         )
-
-
-class BaseCollector(ABC):
-    """A `Collector` whose round is one call of `collect` for each shard, and which has no state."""
-
-    used_once = False
-    shape: BatchShape
-
-    @abstractmethod
-    def collect(self, policy_params: Tensor, round_index: int, cohort: Cohort) -> Any:
-        """One shard; arguments and errors as `Collector.shards`."""
-
-    def shards(self, policy_params: Tensor, round_index: int, cohort: Cohort) -> Iterator[Any]:
-        """See `Collector.shards`: the slots in order, `shape.users` at a time; at least one shard."""
-        slots, size = cohort.slots or range(max(self.shape.users, *cohort.sizes)), self.shape.users
-        for start in range(slots.start, max(slots.stop, slots.start + 1), size):
-            stop = min(start + size, slots.stop)
-            users = self.collect(policy_params, round_index, cohort.part(start, stop))
-            users.first = start
-            yield users if stop - start == size else some_of(users, 0, stop - start)
-
-    def get_state(self) -> dict[str, Tensor]:
-        """Empty."""
-        return {}
-
-    def set_state(self, state: dict[str, Tensor]) -> bool:
-        """Nothing to restore."""
-        return True
-
-    def substituted(self, visit: Any, kind: str) -> Substitution:
-        """See `Collector.substituted`: in the batches."""
-        return Substitution(self, visit, kind)
-
-    def close(self) -> None:  # noqa: B027
-        """Nothing to free."""

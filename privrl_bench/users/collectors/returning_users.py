@@ -16,15 +16,15 @@ from torch import Tensor
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, UserBatch
-from privrl_bench.users.collectors.batches import BaseCollector, blank_of, train_stats
-from privrl_bench.users.collectors.collector import BatchShape
+from privrl_bench.users.collectors.batches import blank_of, train_stats
+from privrl_bench.users.collectors.collector import BatchShape, Collector
 from privrl_bench.users.collectors.live import SimulatedCollector, SimulatedSubstitution
-from privrl_bench.users.collectors.substitutes import ReplacedBatches, Substitution
+from privrl_bench.users.collectors.substitutes import Substitution, replace_batches
 
 KEPT = "kept."  # prefix of the tensors of a state that users keep, [R, population, T, ...]
 
 
-class ReturningCollector(BaseCollector):
+class ReturningCollector(Collector):
     """Users who keep their trajectories.
 
     User k is the k-th to arrive, a public number, and user k of an environment that declares users.
@@ -137,7 +137,7 @@ class ReturningSubstitution(SimulatedSubstitution):
             )
         self._number: int = coming[visit.user]
         if visit.start:
-            self.collector = ReplacedBatches(collector, None, visit.start)
+            replace_batches(collector, None, visit.start)
         return self._install_live(collector.live, kind)
 
     def _acts(self, index: int) -> bool:

@@ -21,14 +21,12 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from privrl_bench.envs.slots import UserNumbers
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import TextBatch, UserBatch
-from privrl_bench.users.collectors.collector import Collector
 
 NULL, CRAFTED, ZERO, SHORT, ABSENT = "null", "crafted", "zero", "short", "absent"
 _BURST = 3  # steps of a crafted user's episodes, in the first half of the steps
@@ -48,7 +46,6 @@ class Substitution:
         kind: see the module; empty: the user is not replaced.
 
     Attributes:
-        collector: in the place of the run's.
         in_order: users come in a public order, each in one round. A moved run begins with the first
             ones.
     """
@@ -56,14 +53,13 @@ class Substitution:
     in_order: ClassVar[bool] = False
 
     def __init__(self, collector: Any, visit: Any, kind: str):
-        self.collector: Collector = collector
         self._visit, self._active = visit, bool(kind)
         self._switches = self._install(collector, kind)
 
     def _install(self, collector: Any, kind: str) -> list[Any]:
         """Change the collector; returns what replaces the user while its `present` is set."""
         other = SubstituteTrajectory(self._visit.user, kind)
-        self.collector = ReplacedBatches(collector, other, 0)
+        replace_batches(collector, other)
         return [other]
 
     def watch_devices(self, devices: Any) -> None:
@@ -97,42 +93,21 @@ class Substitution:
             )
 
 
-class ReplacedBatches:
-    """A collector whose batches are replaced and whose rounds are moved.
+def replace_batches(collector: Any, other: Callable[[Any], Any] | None, start: int = 0) -> None:
+    """Change what a collector yields from now on.
 
     Args:
-        collector: the real one.
-        replace: of each batch; None: they stay.
+        collector: of a run that is not stepped yet.
+        other: of each batch; None: they stay.
         start: the round that the run was moved to; the collector's rounds begin with 0.
     """
+    real = collector.shards
 
-    def __init__(
-        self, collector: Collector, replace: Callable[[Any], Any] | None, start: int
-    ) -> None:
-        self.shape, self.scaler = collector.shape, collector.scaler
-        self.population, self.used_once = collector.population, collector.used_once
-        self._collector, self._replace, self._start = collector, replace, start
+    def shards(policy_params: Tensor, round_index: int, cohort: Cohort) -> Iterator[Any]:
+        found: Iterator[Any] = real(policy_params, round_index - start, cohort)
+        return found if other is None else map(other, found)
 
-    def shards(self, policy_params: Tensor, round_index: int, cohort: Cohort) -> Iterator[Any]:
-        """See `Collector.shards`."""
-        real = self._collector.shards(policy_params, round_index - self._start, cohort)
-        return real if self._replace is None else map(self._replace, real)
-
-    def get_state(self) -> dict[str, Tensor]:
-        """See `Collector.get_state`."""
-        return self._collector.get_state()
-
-    def set_state(self, state: dict[str, Tensor]) -> bool:
-        """See `Collector.set_state`."""
-        return self._collector.set_state(state)
-
-    def substituted(self, visit: Any, kind: str) -> Substitution:
-        """See `Collector.substituted`."""
-        return self._collector.substituted(visit, kind)
-
-    def close(self) -> None:
-        """See `Collector.close`."""
-        self._collector.close()
+    collector.shards = shards
 
 
 class SubstituteUser:
@@ -261,66 +236,3 @@ class SubstituteTrajectory:
         return replace(
             users, obs=obs, next_obs=after, rewards=rewards, behavior_probs=behavior_probs
         )
-
-
-class SubstituteAnswer:
-    """Another prompt, answer and score in one slot of a batch while `present`.
-
-    Args:
-        slot: the user's.
-        kind: see the module. A null user's score is NaN; a crafted user has other words, a shorter
-            answer and an extreme score.
-    """
-
-    def __init__(self, slot: int, kind: str):
-        self.present = False
-        self._slot, self._kind = slot, kind
-
-    def __call__(self, users: TextBatch) -> TextBatch:
-        """The batch with the substitute."""
-        if not self.present or self._slot not in slots_of(users):
-            return users
-        tokens, seen, mask = (x.clone() for x in (users.tokens, users.seen, users.mask))
-        scores, valid = users.scores.clone(), users.valid.clone()
-        place = (0, self._slot - users.first)
-        if self._kind == NULL:
-            scores[place], valid[place] = torch.nan, False
-        elif self._kind == ZERO:
-            scores[place] = 0.0
-        elif self._kind == CRAFTED:
-            words = users.tokens.max() + 1
-            tokens[place] = torch.where(seen[place], words - 1 - tokens[place], tokens[place])
-            half = (mask.shape[-1] + 1) // 2
-            mask[place][half:] = False
-            seen[place][seen.shape[-1] - mask.shape[-1] + half :] = False
-            scores[place] = 50.0 - scores[place]
-        return replace(users, tokens=tokens, seen=seen, mask=mask, scores=scores, valid=valid)
-
-
-class SubstitutePrompt:
-    """A `prompts.Answerer` that gets another prompt in one slot while `present`.
-
-    Args:
-        answers: the real one.
-        slot: the user's in replica 0.
-    """
-
-    def __init__(self, answers: Any, slot: int):
-        self.present = False
-        self.task = answers.task
-        self._answers, self._slot = answers, slot
-
-    def batch(
-        self, policy_params: Any, prompts: Any, uniforms: Any, slots: range, together: int
-    ) -> TextBatch:
-        """See `Answerer.batch`."""
-        if self.present and len(prompts[0]) and self._slot in slots:
-            own, at = list(prompts[0]), self._slot - slots.start
-            prompt = own[at]
-            # Other words of the same vocabulary, and fewer or more of them within the public width.
-            other = [token + 1 if token == min(prompt) else min(prompt) for token in prompt]
-            longer = len(prompt) < self.task.width
-            own[at] = [*other, other[0]] if longer else other[:-1] or other
-            prompts = [own, *prompts[1:]]
-        batch: TextBatch = self._answers.batch(policy_params, prompts, uniforms, slots, together)
-        return batch
