@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def algorithm(name: str) -> type[Algorithm]:
     """The class behind `algo=<name>`; it is called with the settings and a `base.AlgorithmContext`."""
-    where = ALGORITHMS[name].module
+    where, _, attribute = ALGORITHMS[name].module.partition(":")
+    attribute = attribute or "ALGORITHM"
     try:
         module = importlib.import_module(where)
     except Exception as error:
@@ -26,7 +27,7 @@ def algorithm(name: str) -> type[Algorithm]:
             raise
         why = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConfigError("algo", f"{where} cannot be imported: {why}") from error
-    if not hasattr(module, "ALGORITHM"):
-        raise ConfigError("algo", f"{where} has no ALGORITHM, the class of algo={name}")
-    found: type[Algorithm] = module.ALGORITHM
+    if not hasattr(module, attribute):
+        raise ConfigError("algo", f"{where} has no {attribute}, the class of algo={name}")
+    found: type[Algorithm] = getattr(module, attribute)
     return found

@@ -34,7 +34,7 @@ TEXT_VERSIONS = {"dppg": "dppg_text", "ppo": "ppo_text"}
 class Location(NamedTuple):
     """Where an algorithm is."""
 
-    module: str  # has ALGORITHM
+    module: str  # has ALGORITHM; or "module:Class"
     settings: str  # a module
     config: str = "CONFIG"  # the class in it
 
@@ -62,7 +62,7 @@ def register_algorithm(name: str, module: str, settings: str | None = None) -> N
 
     Args:
         name: equal to the default of its settings' field `name`.
-        module: has `ALGORITHM`, a subclass of `algorithms.base.Algorithm`.
+        module: has `ALGORITHM`, a subclass of `algorithms.base.Algorithm`; or, with `settings`, `module:Class`.
         settings: the module that has `CONFIG`, a subclass of `AlgoConfig`, or `module:Class`; None: `module`.
             If it does not import torch, a typing error is reported without importing torch.
 

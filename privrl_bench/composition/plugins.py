@@ -80,8 +80,9 @@ class Plugin:
     """What a package adds.
 
     Attributes:
-        algorithms: name -> module that has `ALGORITHM` and `CONFIG`, or a pair of modules, the second with
-            `CONFIG`, or `module:Class`. Each has a file `algo/<name>.yaml` in `conf`.
+        algorithms: name -> module that has `ALGORITHM` and `CONFIG`, or a pair of modules, the first with
+            `ALGORITHM` and the second with `CONFIG`; of a pair each may be `module:Class`. Each algorithm has a
+            file `algo/<name>.yaml` in `conf`.
         mechanisms: name -> module that has `MECHANISM`.
         samplers: name -> module that has `SAMPLER`.
         users: name -> module that has `USERS`; they are asked before the package's own whether a run is theirs.

@@ -24,7 +24,7 @@ from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.traits import Actions, Data
 from privrl_bench.envs.slots import StepResult
 from privrl_bench.errors import ConfigError
-from privrl_bench.packs.offline.ope.dp_lsw import DpLsw
+from privrl_bench.packs.offline.ope.output_perturbation import DpLsw
 from privrl_bench.run.plan import make_plan
 from privrl_bench.users.collectors.substitutes import CRAFTED, NULL, SubstituteUser
 
@@ -228,7 +228,7 @@ class Counted(DpLsw):
 
 
 def test_counts_that_stay_behind_are_found(monkeypatch):
-    monkeypatch.setattr("privrl_bench.packs.offline.ope.dp_lsw.ALGORITHM", Counted)
+    monkeypatch.setattr("privrl_bench.packs.offline.ope.output_perturbation.DpLsw", Counted)
     report = find_leaks(chained("algo=dp_lsw"), late=False)
     assert "state counts" in report.undeclared
 

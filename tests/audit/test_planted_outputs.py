@@ -18,7 +18,7 @@ from privrl_bench.audit.shrink import shrink
 from privrl_bench.composition.compose import compose
 from privrl_bench.metrics import METRICS
 from privrl_bench.packs.offline.model_based.primorl import Primorl
-from privrl_bench.packs.offline.ope.gpope import Gpope
+from privrl_bench.packs.offline.ope.linear_evaluation import Gpope
 from privrl_bench.packs.text.dppg_text import DppgText
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.run import loop, results

@@ -24,7 +24,7 @@ from privrl_bench.cli.audit import leaks as main
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.packs.offline.model_based.primorl import Primorl
-from privrl_bench.packs.offline.ope.gpope import Gpope
+from privrl_bench.packs.offline.ope.linear_evaluation import Gpope
 from privrl_bench.packs.text.dppg_text import DppgText
 from privrl_bench.privacy.contribution import Contribution, check_private
 from privrl_bench.run import results

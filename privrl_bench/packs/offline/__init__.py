@@ -5,16 +5,17 @@ from pathlib import Path
 from privrl_bench.composition.plugins import Command, Plugin
 
 _HERE = "privrl_bench.packs.offline"
+_LINEAR, _OUTPUT = f"{_HERE}.ope.linear_evaluation", f"{_HERE}.ope.output_perturbation"
 _EVALUATION = f"{_HERE}.ope.ope_settings"
 _MODELS = f"{_HERE}.model_based.model_based_settings"
 PLUGIN = Plugin(
     algorithms={
-        "gpope": (f"{_HERE}.ope.gpope", f"{_EVALUATION}:GpopeConfig"),
-        "dp_lsw": (f"{_HERE}.ope.dp_lsw", f"{_EVALUATION}:DpLswConfig"),
-        "dp_lsl": (f"{_HERE}.ope.dp_lsl", f"{_EVALUATION}:DpLslConfig"),
-        "dp_lstd": (f"{_HERE}.ope.dp_lstd", f"{_EVALUATION}:DpLstdConfig"),
-        "lstd": (f"{_HERE}.ope.lstd", f"{_EVALUATION}:LstdConfig"),
-        "wis_lstd": (f"{_HERE}.ope.wis_lstd", f"{_EVALUATION}:WisLstdConfig"),
+        "gpope": (f"{_LINEAR}:Gpope", f"{_EVALUATION}:GpopeConfig"),
+        "dp_lsw": (f"{_OUTPUT}:DpLsw", f"{_EVALUATION}:DpLswConfig"),
+        "dp_lsl": (f"{_OUTPUT}:DpLsl", f"{_EVALUATION}:DpLslConfig"),
+        "dp_lstd": (f"{_LINEAR}:DpLstd", f"{_EVALUATION}:DpLstdConfig"),
+        "lstd": (f"{_LINEAR}:Lstd", f"{_EVALUATION}:LstdConfig"),
+        "wis_lstd": (f"{_LINEAR}:WisLstd", f"{_EVALUATION}:WisLstdConfig"),
         "primorl": (f"{_HERE}.model_based.primorl", f"{_MODELS}:PrimorlConfig"),
         "mopo": (f"{_HERE}.model_based.mopo", f"{_MODELS}:MopoConfig"),
     },

@@ -10,7 +10,7 @@ from privrl_bench.audit.canary import claim_of, run_canaries
 from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.lower_bound import Options, attacked_runs
 from privrl_bench.errors import ConfigError
-from privrl_bench.packs.offline.ope.dp_lstd import ridge_solve
+from privrl_bench.packs.offline.ope.linear_evaluation import ridge_solve
 from privrl_bench.run.trainer import Trainer
 
 OPEN = ("algo=dp_lstd", "privacy.z=0", "privacy.clip=100", "algo.ridge=0")

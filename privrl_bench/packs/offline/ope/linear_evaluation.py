@@ -1,33 +1,70 @@
-"""Base of algorithms that evaluate a policy: v(s) = phi(s) . theta from trajectories under data.policy.
+"""Algorithms that evaluate a policy: v(s) = phi(s) . theta from users' trajectories under data.policy.
 
 The released theta is stored as `actor` in the files of a run: weights of a value function, not a policy.
+With A_i and b_i of user i's trajectory, as in `ope/policy_evaluation.py`:
+
+GPOPE (off-policy evaluation by gradient perturbation, GTD2 as a saddle point problem with noise)
+    theta, w <- 0
+    for every round k, their number fixed in advance:
+        draw one of n users (or, with privacy.sampling=fixed, take the next U of the list; g is then their mean)
+        g <- (-A^T w, A theta - b + C w) of the user's trajectory, clipped to norm clip
+        (theta, w) <- (theta, w) - beta_k (g + N(0, (z clip)^2 I)),  beta_k = lr for theta, dual_lr for w
+
+    Guarantee: (epsilon, delta) for one user's trajectory, central, replace-one, with n exact and public: every
+    round draws one of n uniformly and adds Gaussian noise; rows differ by up to 2 clips
+    (`privacy/accounting/single_user.py`). The paper's proof assumes a distance of one clip, but clipped
+    gradients can differ by two. With privacy.sampling=fixed every user is in one round: epsilon is that of one
+    Gaussian mechanism, without amplification.
+
+DP-LSTD (LSTD from noised sums, sufficient-statistics perturbation, with an adaptive ridge)
+    user i:  (A_i, b_i) as one vector, clipped to norm C
+    release: (A, b) <- 1 / n (sum over i of clip(A_i, b_i) + N(0, (z C)^2 I))
+    theta <- (A + ridge I)^-1 b
+    ridge <- k s - smallest eigenvalue of (A + A^T) / 2, between 0 and 3 k s;  s = z C sqrt(d) / n
+
+    s is half the expected norm of the noise in A. The ridge is a function of the release and of public numbers,
+    so it costs nothing. WIS-LSTD(0) is LSTD with importance ratios, so this is the private form of both.
+
+    Guarantee: formal, for one trajectory of a user: one Gaussian release about all users.
+
+LSTD: theta = A^+ b from all users' steps, with importance ratios. Not private.
+WIS-LSTD(lambda): off-policy LSTD with weighted importance sampling. Not private.
+
+Source:
+    GPOPE: Xie, Thomas and Miklau 2019, algorithm 1.
+    DP-LSTD: Wang 2018, "Revisiting differentially private linear regression" (AdaSSP: noised sums and a ridge
+    that depends on the smallest eigenvalue), here for the linear system of LSTD (Bradtke and Barto 1996).
+    WIS-LSTD: Mahmood, van Hasselt and Sutton 2014.
 """
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, AlgorithmTerms
+from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, AlgorithmTerms, each_replica
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.fixed_policies import fixed_policy
-from privrl_bench.packs.offline.ope.linear_values import (
-    ActingPolicy,
-    Cells,
-    behavior_probs_of,
-    cells,
-    features,
+from privrl_bench.packs.offline.ope.linear_values import ActingPolicy, behavior_probs_of, features
+from privrl_bench.packs.offline.ope.ope_settings import (
+    DpLstdConfig,
+    EvaluationConfig,
+    GpopeConfig,
+    LstdConfig,
+    WisLstdConfig,
 )
-from privrl_bench.packs.offline.ope.ope_settings import EvaluationConfig, OutputConfig
 from privrl_bench.packs.offline.ope.policy_evaluation import (
-    SmoothSolution,
     Steps,
-    Visits,
-    first_visits,
+    moments,
+    primal_dual_terms,
+    solve,
+    wis_lstd,
 )
 from privrl_bench.privacy.contribution import Block, Contribution, Released
 from privrl_bench.privacy.guarantee import Unit
@@ -37,12 +74,13 @@ from privrl_bench.types import State, UserBatch
 class EvaluationAlgorithm(Algorithm):
     """Base class: features, importance ratios and the initial state."""
 
+    config: EvaluationConfig
     policy: ActingPolicy
 
     def __init__(self, config: EvaluationConfig, context: AlgorithmContext):
         assert context.env is not None
         assert context.behavior_policy is not None
-        self.settings, self._context = config, context
+        self.config, self._context = config, context
         self.features = features(config.features, config.order, context.env, context.spec)
         try:
             self.policy = ActingPolicy(
@@ -60,7 +98,7 @@ class EvaluationAlgorithm(Algorithm):
     def terms(self) -> AlgorithmTerms:
         """The unit is one trajectory; what is public, and hyperparameters chosen outside the budget."""
         once = self._context.privacy.used_once
-        often = "used once" if self.settings.traits.full_batch or once else "in any of the rounds"
+        often = "used once" if self.config.traits.full_batch or once else "in any of the rounds"
         max_episode_steps = self._context.spec.max_episode_steps
         who = (
             "one user"
@@ -154,17 +192,116 @@ def unpadded(users: UserBatch, r: int) -> UserBatch:
 
 def _each(users: UserBatch, part: Callable[[Tensor], Tensor], valid: Tensor) -> UserBatch:
     """Apply `part` to all tensors with a time axis."""
-    return UserBatch(
-        obs=part(users.obs),
-        next_obs=part(users.next_obs),
-        actions=part(users.actions),
-        rewards=part(users.rewards),
-        terminated=part(users.terminated),
-        done=part(users.done),
-        mask=part(users.mask),
-        valid=valid,
-        behavior_probs=None if users.behavior_probs is None else part(users.behavior_probs),
-    )
+    names = ("obs", "next_obs", "actions", "rewards", "terminated", "done", "mask")
+    probs = None if users.behavior_probs is None else part(users.behavior_probs)
+    parts = {name: part(getattr(users, name)) for name in names}
+    return replace(users, valid=valid, behavior_probs=probs, **parts)
+
+
+class Gpope(EvaluationAlgorithm):
+    """GPOPE. State tensors: `theta` and `w`, [R, d]."""
+
+    config: GpopeConfig
+
+    def blocks(self) -> tuple[Block, ...]:
+        """See `Algorithm.blocks`: the gradient in (theta, w), clipped as one vector."""
+        return (Block("gradient", 2 * self.features.size, self._context.privacy.clip),)
+
+    def init(self, streams: list[Streams]) -> State:
+        """See `Algorithm.init`: zeros."""
+        state = super().init(streams)
+        state.tensors["w"] = torch.zeros_like(state.tensors["theta"])
+        return state
+
+    def learning_rate(self, round_index: int) -> float:
+        """Return beta_k of theta."""
+        gone = round_index / self.config.halving if self.config.step == "diminishing" else 0.0
+        return self.config.lr / (1.0 + gone)
+
+    def metrics(self, state: State) -> list[dict[str, float]]:
+        """See `learning_rate`."""
+        return each_replica(state, lr=self.learning_rate(state.round - 1))
+
+    def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+        """See `Algorithm.user_update`: the gradient of every user's trajectory.
+
+        Guarantee:
+            Row u is a function of user u's trajectory, theta, w and public policies.
+        """
+        replicas, count, whole = users.mask.shape
+        share = shares(users.mask, self.config.weighting, whole)[users.mask]
+        lengths = users.mask.sum(-1).flatten()
+        # Users' steps are concatenated: padding to T would dominate the cost.
+        place = (
+            torch.arange(replicas * count).repeat_interleave(lengths) // count
+        )  # replica of each user
+        theta, w = (state.tensors[name][place] for name in ("theta", "w"))
+        steps = self.steps_of(flat_steps(users), share)
+        parts = primal_dual_terms(steps, self.config.gamma, theta, w).split(lengths.tolist())
+        rows = torch.stack([part.sum(0) for part in parts]).reshape(replicas, count, -1)
+        return Contribution({"gradient": rows}, users.valid)
+
+    def server(self, state: State, released: Released) -> State:
+        """See `Algorithm.server`: descent in theta, ascent in w."""
+        primal, dual = released.values["gradient"].chunk(2, dim=-1)
+        beta = self.learning_rate(state.round)
+        ratio = 1.0 if self.config.dual_lr is None else self.config.dual_lr / self.config.lr
+        theta = state.tensors["theta"] - beta * primal
+        w = state.tensors["w"] - beta * ratio * dual
+        return State(state.round + 1, {"theta": theta, "w": w})
+
+
+def ridge_solve(A: Tensor, b: Tensor, level: Tensor) -> Tensor:
+    """Return (A + ridge I)^-1 b [..., d] in double precision, with a ridge between 0 and 3 `level`.
+
+    ridge = level - the smallest eigenvalue of (A + A^T) / 2, in that range. A has that eigenvalue at 0 or above
+    for on-policy data without end; noise of norm 2 `level` in A lowers it by about 1.4 `level`.
+
+    Args:
+        A: [..., d, d].
+        b: [..., d].
+        level: [...], not negative; 0 gives the solution of A theta = b.
+    """
+    wide, high = A.double(), level.double()
+    least = torch.linalg.eigvalsh((wide + wide.mT) / 2)[..., 0]
+    ridge = torch.minimum((high - least).clamp_min(0.0), 3.0 * high)[..., None, None]
+    return solve(wide + ridge * torch.eye(wide.shape[-1], dtype=wide.dtype), b)
+
+
+class DpLstd(EvaluationAlgorithm):
+    """DP-LSTD. State tensor: `theta` [R, d]."""
+
+    config: DpLstdConfig
+
+    def blocks(self) -> tuple[Block, ...]:
+        """See `Algorithm.blocks`: A [d, d] and b [d] of a user, clipped as one vector."""
+        d = self.features.size
+        return (Block("sums", d * d + d, self._context.privacy.clip),)
+
+    def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+        """See `Algorithm.user_update`: A and b of every user's trajectory.
+
+        Guarantee:
+            Row u is a function of user u's trajectory and public policies.
+        """
+        share = shares(users.mask, self.config.weighting, users.mask.shape[-1])
+        found = moments(self.steps_of(users, share), self.config.gamma)
+        return Contribution({"sums": torch.cat([found.A.flatten(-2), found.b], -1)}, users.valid)
+
+    def server(self, state: State, released: Released) -> State:
+        """See `Algorithm.server`: solve the noised system."""
+        d = self.features.size
+        A, b = released.values["sums"].double().split([d * d, d], dim=-1)
+        theta = ridge_solve(A.reshape(-1, d, d), b, self.config.ridge * self._noise)
+        return State(state.round + 1, {"theta": theta.float()})
+
+    @property
+    def _noise(self) -> Tensor:
+        """[R] half the expected spectral norm of the noise in A; public."""
+        std = torch.tensor(
+            [one["sums"] for one in self._context.schedule.stds], dtype=torch.float64
+        )
+        return std / self._context.privacy.users * math.sqrt(self.features.size)
 
 
 class PooledSums(EvaluationAlgorithm):
@@ -206,62 +343,34 @@ class PooledSums(EvaluationAlgorithm):
         return State(state.round + 1, {"theta": theta})
 
 
-# --- output perturbation
+class Lstd(PooledSums):
+    """LSTD."""
+
+    config: LstdConfig
+
+    def sums(self, users: UserBatch, whole: int) -> Tensor:
+        """See `PooledSums.sums`."""
+        share = shares(users.mask, self.config.weighting, whole)
+        found = moments(self.steps_of(users, share), self.config.gamma)
+        return torch.cat([found.A.flatten(-2), found.b], dim=-1)
+
+    def solution(self, A: Tensor, b: Tensor) -> Tensor:
+        """See `PooledSums.solution`: the minimum-norm least-squares solution."""
+        return solve(A, b)
 
 
-class OutputPerturbation(EvaluationAlgorithm):
-    """Base of output perturbation: an exact solution from first visits, with its smooth bound.
+class WisLstd(PooledSums):
+    """WIS-LSTD."""
 
-    See `privacy/mechanisms/smooth.py`.
-    """
+    config: WisLstdConfig
 
-    def __init__(self, config: OutputConfig, context: AlgorithmContext):
-        super().__init__(config, context)
-        assert context.env is not None
-        self.config = config
-        self._cells: Cells = cells(config.grid, context.env, context.spec)
-        self._phi = self.features.phi(self._cells.centres)
-        count = len(self._cells.centres)
-        if config.weights is not None and len(config.weights) != count:
-            raise ConfigError(
-                "algo.weights", f"needs {count} numbers, one per state, got {len(config.weights)}"
-            )
-        self._weights = torch.tensor(config.weights or [1.0] * count, dtype=torch.float64)
+    def sums(self, users: UserBatch, whole: int) -> Tensor:
+        """See `PooledSums.sums`."""
+        steps = self.steps_of(users, shares(users.mask, "step", whole))
+        a, b = wis_lstd(steps, self.config.gamma, self.config.trace)
+        return torch.cat([a.flatten(-2), b], dim=-1)
 
-    def visits_of(self, users: UserBatch) -> Visits:
-        """Return sums [R, S] over the users of a shard; users with non-finite data are left out."""
-        config, count = self.config, len(self._weights)
-        finite = torch.isfinite(users.obs).all(-1) & torch.isfinite(users.rewards)
-        usable = (users.valid & (finite | ~users.mask).all(-1))[..., None]
-        found, seen = first_visits(
-            self._cells.of(users.obs), users.rewards, users.done, users.mask, config.gamma, count
-        )
-        seen = seen & usable
-        cut = found.nan_to_num(0.0).clamp(config.return_low, config.return_high)
-        return Visits(torch.where(seen, cut, 0.0).sum(1), seen.double().sum(1))
-
-    def total_visits(self, shards: Iterable[UserBatch], replicas: int) -> Visits:
-        """Return sums [R, S] over all shards."""
-        total = torch.zeros(replicas, len(self._weights), dtype=torch.float64)
-        visits = torch.zeros_like(total)
-        for users in shards:
-            each = [self.visits_of(unpadded(users, r)) for r in range(replicas)]
-            total += torch.cat([one.total for one in each])
-            visits += torch.cat([one.visits for one in each])
-        return Visits(total, visits)
-
-    @abstractmethod
-    def answer(self, seen: Visits) -> SmoothSolution:
-        """Return theta [..., d] without noise, and its smooth bound."""
-
-    def user_update(
-        self, state: State, shards: Iterable[UserBatch], streams: list[Streams]
-    ) -> Contribution:
-        """See `Algorithm.user_update`: the exact solution over all users, and its smooth bound."""
-        found = self.answer(self.total_visits(shards, len(streams)))
-        valid = torch.ones(len(streams), 1, dtype=torch.bool)
-        return Contribution({"theta": found.theta[:, None]}, valid, smooth=found.bound)
-
-    def server(self, state: State, released: Released) -> State:
-        """See `Algorithm.server`: the released theta."""
-        return State(state.round + 1, {"theta": released.values["theta"]})
+    def solution(self, A: Tensor, b: Tensor) -> Tensor:
+        """See `PooledSums.solution`; A includes its initial value."""
+        start = self.config.start / self._context.privacy.population
+        return solve(A + start * torch.eye(A.shape[-1], dtype=A.dtype), b)

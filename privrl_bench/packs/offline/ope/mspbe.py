@@ -80,7 +80,7 @@ class Reference:
 
 def reference(config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm) -> Reference:
     """Of an environment, a behaviour and a target. Raises EnvironmentFailure."""
-    gamma = algo.settings.gamma
+    gamma = algo.config.gamma
     scale = 1.0 if config.reward_scaling == "none" else config.reward_scale
     behaviour = algo.policy.known
     target = algo.target or behaviour
@@ -109,7 +109,7 @@ def _sampled(config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm) -> Ref
     """From trajectories on streams that no user has."""
     streams = [Streams(_REFERENCE_SEED, _REFERENCE_SIDE)]
     shape = BatchShape(1, 1, spec.max_episode_steps)
-    count = algo.settings.reference
+    count = algo.config.reference
     simulated = BehaviorCollector(config, spec, algo.policy, streams, count, shape)
     d = algo.features.size
     total = Moments(*(torch.zeros(*s, dtype=torch.float64) for s in ((d, d), (d,), (d, d))))
@@ -118,7 +118,7 @@ def _sampled(config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm) -> Ref
         users = unpadded(piece, 0)
         found = algo.steps_of(users, shares(users.mask, "step", spec.max_episode_steps))
         weights = found.weights * users.valid[..., None]
-        one = moments(found._replace(weights=weights), algo.settings.gamma)
+        one = moments(found._replace(weights=weights), algo.config.gamma)
         total = Moments(*(a + b.double().sum((0, 1)) for a, b in zip(total, one, strict=True)))
         steps += float(weights.double().sum())
         reward += float((weights * found.rho * found.rewards).double().sum())
