@@ -77,7 +77,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """
     import gymnasium as gym
 
-    from privrl_bench.packs.offline.datasets.minari_write import write_minari
+    from privrl_bench.packs.offline.datasets.minari_files import write_minari
     from privrl_bench.packs.offline.datasets.trajectories import Episode
 
     def played(steps: int, seed: int) -> Episode:

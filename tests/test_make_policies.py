@@ -15,7 +15,7 @@ from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models import fixed_policies as known
 from privrl_bench.models.fixed_policies import fixed_policy, load_values
-from privrl_bench.packs.offline.fixed_policy_episodes import play
+from privrl_bench.packs.offline.playing import play
 
 PATH = Path(__file__).parent.parent / "scripts" / "make_policies.py"
 

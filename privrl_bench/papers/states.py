@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from privrl_bench.packs.offline.datasets.minari_read import open_dataset
+from privrl_bench.packs.offline.datasets.minari_files import open_dataset
 from privrl_bench.papers.kept_returns import of_single_runs
 from privrl_bench.reporting.runs import Runs
 from privrl_bench.reporting.style import figure

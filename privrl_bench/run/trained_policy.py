@@ -152,7 +152,7 @@ class TrainedPolicy:
 
 
 class TrainedPlayer:
-    """A released policy as `fixed_policy_episodes.Player`: stochastic actions, of unknown probabilities.
+    """A released policy that plays whole episodes: stochastic actions, of unknown probabilities.
 
     Args:
         file: of `policy_file.read_policy`.

@@ -22,7 +22,7 @@ from privrl_bench.functional.rng import Streams
 from privrl_bench.models.bounded import DeterministicPolicy, SquashedPolicy
 from privrl_bench.models.policy import make_policy
 from privrl_bench.models.trivial_policies import RandomPolicy, Trivial, TrivialPolicy
-from privrl_bench.packs.offline.datasets.minari_read import open_dataset
+from privrl_bench.packs.offline.datasets.minari_files import open_dataset
 from privrl_bench.rollout import _able
 
 BOUNDED = [name for name, box in BOXES.items() if np.isfinite(action_box(box)).all()]

@@ -236,7 +236,7 @@ def test_collecting_plays_simulations_and_training_runs_are_refused(log, tmp_pat
     from privrl_bench.functional.rng import Streams
     from privrl_bench.models.fixed_policies import fixed_policy
     from privrl_bench.packs.offline.collect import collect, parse
-    from privrl_bench.packs.offline.fixed_policy_episodes import play
+    from privrl_bench.packs.offline.playing import play
 
     config = own("Clinic")
     spec = env_spec(config)

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from privrl_bench.cli.parsing import CONFIG_DIR, OVERRIDES, Parser, add_working_directory, given
 from privrl_bench.composition import hydra_compose as config
 from privrl_bench.composition.compose import checked, compose, replaced
@@ -23,16 +21,8 @@ from privrl_bench.config.overrides import (
 )
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, suggest
-from privrl_bench.packs.offline.recorded_policy import trained
-from privrl_bench.packs.offline.recording import (
-    PolicyOrder,
-    Recorded,
-    RunsOrder,
-    record_policy,
-    record_runs,
-)
+from privrl_bench.packs.offline.recording import Order, record_policy, record_runs, trained
 from privrl_bench.privacy.rules import rules
-from privrl_bench.reporting.style import PALETTE, figure
 from privrl_bench.run.crash import guarded
 from privrl_bench.run.trained_policy import changed_env, env_words
 from privrl_bench.users import kind_of
@@ -72,22 +62,17 @@ def _collect(words: Sequence[str], prog: str) -> int:
     parser.add_argument("--config-dir", metavar="DIR", help=CONFIG_DIR)
     args = parser.read(words)
     with own_folder(args.config_dir):
-        return _record(args.words)
+        return collect(parse(args.words), ROOT)
 
 
-def _record(found: Sequence[str]) -> int:
-    if any(word.partition("=")[0] == "policy" for word in found):
-        order = parse_play(found)
-        return _show(record_policy(order, _config_of(order), ROOT))
-    return collect(parse(found), ROOT)
+def collect(order: Order, root: Path) -> int:
+    """Record an order, print the dataset and return the exit code. Raises `ConfigError`."""
+    if order.runs:
+        return record_runs(order, configs_of(order), root)
+    return record_policy(order, _config_of(order), root)
 
 
-def collect(order: RunsOrder, root: Path) -> int:
-    """Record training runs, print the dataset and return the exit code. Raises `ConfigError`."""
-    return _show(record_runs(order, configs_of(order), root))
-
-
-def configs_of(order: RunsOrder) -> list[RunConfig]:
+def configs_of(order: Order) -> list[RunConfig]:
     """Return the configuration of each run; they differ in the seed. Raises `ConfigError`."""
     words = later_wins(order.words, [f"total_steps={order.steps}", "rounds=null"], _QUIET)
     raw, given = config.compose_raw(words), explicit_keys(words)
@@ -97,7 +82,7 @@ def configs_of(order: RunsOrder) -> list[RunConfig]:
     return [replaced(raw, [f"seed={first.seed + i}"], given) for i in range(order.runs)]
 
 
-def _config_of(order: PolicyOrder) -> RunConfig:
+def _config_of(order: Order) -> RunConfig:
     """Return the configuration; a trained policy brings its environment. Raises `ConfigError`."""
     file, words = trained(order.policy), order.words
     if file is None or _value("env", words):
@@ -109,9 +94,14 @@ def _config_of(order: PolicyOrder) -> RunConfig:
 # --- words
 
 
-def parse(arguments: Sequence[str]) -> RunsOrder:
-    """Return an order of training runs. Raises `ConfigError`."""
-    own, rest = _split(arguments, _OF_RUNS)
+def parse(arguments: Sequence[str]) -> Order:
+    """Return the order of a command. Raises `ConfigError`."""
+    plays = any(word.partition("=")[0] == "policy" for word in arguments)
+    own, rest = _split(arguments, _OF_POLICY if plays else _OF_RUNS)
+    return _policy_order(own, rest) if plays else _runs_order(own, rest)
+
+
+def _runs_order(own: dict[str, str], rest: list[str]) -> Order:
     if any(word.startswith("episodes=") for word in rest):
         raise ConfigError(
             "episodes", "goes with policy=<name>; training runs take runs= and steps="
@@ -134,19 +124,17 @@ def parse(arguments: Sequence[str]) -> RunsOrder:
     if not _value("algo", rest):
         rest.insert(0, "algo=ddpg")
     name = own.get("name", f"{env}/{_value('algo', rest)}-v0".replace("_", "-"))
-    return RunsOrder(runs, steps, name, together, tuple(rest))
+    return Order(name, together, tuple(rest), runs, steps)
 
 
-def parse_play(arguments: Sequence[str]) -> PolicyOrder:
-    """Return an order with `policy=`. Raises `ConfigError`."""
-    own, rest = _split(arguments, _OF_POLICY)
+def _policy_order(own: dict[str, str], rest: list[str]) -> Order:
     for word in rest:
         key = word.partition("=")[0].lstrip("+")
         if key in ("runs", "steps", "collect", "algo", "privacy", "data"):
             raise ConfigError(
                 key, f"goes with training runs; policy= takes {', '.join(_OF_POLICY)}"
             )
-    policy = own.get("policy", "")
+    policy = own["policy"]
     file = trained(policy)
     env = _value("env", rest) or ("" if file is None else str(file.env["name"]))
     if not env:
@@ -154,12 +142,12 @@ def parse_play(arguments: Sequence[str]) -> PolicyOrder:
     # Of a path, the file's name.
     short = re.sub(r"^.*/|\.json", "", policy) if file is None else f"{file.algo['name']}-policy"
     short = re.sub(r"[^a-zA-Z0-9]+", "-", short).strip("-").lower()
-    return PolicyOrder(
-        policy,
-        _integer("episodes", own.get("episodes", "1_000")),
+    return Order(
         own.get("name", f"{env}/{short}-v0".replace("_", "-")),
         _integer("together", own.get("together", "256")),
         tuple(rest),
+        policy=policy,
+        episodes=_integer("episodes", own.get("episodes", "1_000")),
     )
 
 
@@ -213,25 +201,3 @@ def _preset(name: str, env: str) -> dict[str, Any]:
         raise ConfigError("env", f"collect={name} is for {', '.join(content)}, got {env!r}")
     found: dict[str, Any] = content[env]
     return dict(found)
-
-
-# --- afterwards
-
-
-def _show(recorded: Recorded | int) -> int:
-    """Draw and print a finished recording; returns the exit code."""
-    if isinstance(recorded, int):
-        return recorded
-    name, path, folder, returns = recorded
-    with figure(folder / "returns.png", 1) as (axes,):
-        axes.hist(returns, bins=60, color=PALETTE[0])
-        axes.set_title(f"{name}: {len(returns)} episodes")
-        axes.set_xlabel("return of an episode")
-        axes.set_ylabel("episodes")
-    low, middle, high = np.quantile(returns, [0.0, 0.5, 1.0]).round(2).tolist()
-    print(
-        f"done  {name}: {len(returns)} episodes, returns from {low:g} to {high:g}, median {middle:g}\n"
-        f"      dataset: {path}\n      results: {folder} (card.json, returns.png)",
-        flush=True,
-    )
-    return 0

@@ -15,9 +15,13 @@ from privrl_bench.config.presets import collect_command
 from privrl_bench.config.schema import DataConfig, EnvConfig
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.errors import ConfigError, suggest
-from privrl_bench.packs.offline.datasets.minari_read import local_ids, open_dataset
-from privrl_bench.packs.offline.datasets.split import Split, moments, split_users
-from privrl_bench.packs.offline.datasets.trajectories import Trajectories
+from privrl_bench.packs.offline.datasets.minari_files import local_ids, open_dataset
+from privrl_bench.packs.offline.datasets.trajectories import (
+    Split,
+    Trajectories,
+    moments,
+    split_users,
+)
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, Transitions, UserBatch
 from privrl_bench.users.collectors.batches import PaddedUsers, blank, clear_idle
@@ -121,7 +125,7 @@ def scaled_by(env: EnvConfig, data: Dataset) -> EnvConfig:
     """With `env.obs_scaling=split`: the same with the public part's moments as public constants."""
     if env.obs_scaling != "split":
         return env
-    mean, std, _, _ = moments(data.trajectories, data.split.public)
+    mean, std = moments(data.trajectories, data.split.public)
     return replace(env, obs_scaling="public", obs_mean=mean.tolist(), obs_std=std.tolist())
 
 

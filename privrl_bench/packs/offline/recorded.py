@@ -149,17 +149,11 @@ class RecordedUsers(Users):
 
     def _check_simulated(self, run: RunConfig) -> None:
         """Refuse seeded noise unless the dataset says that its users are simulated. Raises ConfigError."""
-        from privrl_bench.packs.offline.datasets.user_keys import (
-            REAL,
-            SIMULATED,
-            collected_before,
-            users_said,
-        )
+        from privrl_bench.packs.offline.datasets.user_keys import REAL, SIMULATED
 
-        found, name = self.data.trajectories, self.data.name
-        said = users_said(found.card)
-        ours = collected_before(found.card) and found.env_id == run.env.id
-        if said == SIMULATED or (said is None and ours and self.spec.users is None):
+        name = self.data.name
+        said = self.data.trajectories.card["minari"].get("users")
+        if said == SIMULATED:
             return
         if said == REAL:
             check_noise(run, f"the users of {name} are real")
@@ -230,11 +224,11 @@ class RecordedUsers(Users):
 
     def _taken(self) -> str:
         """What a run takes from the public users."""
-        from privrl_bench.packs.offline.datasets.split import moments
+        from privrl_bench.packs.offline.datasets.trajectories import moments
 
         # `configs` have the moments of `env.obs_scaling=split` as constants; see `scaled_by`.
         config = self.config
-        mean, std, _, _ = moments(self.data.trajectories, self.data.split.public)
+        mean, std = moments(self.data.trajectories, self.data.split.public)
         scales = (config.env.obs_mean, config.env.obs_std) == (mean.tolist(), std.tolist())
         taken = ["the scaling"] if scales else []
         taken += [config.algo.traits.public_data] if config.algo.traits.public_data else []

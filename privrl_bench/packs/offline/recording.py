@@ -1,178 +1,74 @@
 """Recordings: episodes of training runs, or of a policy that does not change, as a local Minari dataset.
 
-A recording has a work folder with the episodes so far. The same order continues in it, and gives the same
+A recording has a work folder with the parts that are done. The same order continues in it, and gives the same
 dataset after any interruption.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
-from privrl_bench.config.schema import RunConfig
-from privrl_bench.envs.registry import env_spec, make_env
+from privrl_bench.config.schema import EnvConfig, RunConfig
+from privrl_bench.envs.registry import env_spec, make_env, make_slots
 from privrl_bench.errors import ConfigError
+from privrl_bench.functional.rng import Streams
 from privrl_bench.kernels.machine import one_thread
 from privrl_bench.kernels.signals import Stop, catching_signals
-from privrl_bench.packs.offline.datasets.episode_files import read_shard, write_shard
-from privrl_bench.packs.offline.datasets.minari_read import local_ids, open_dataset
-from privrl_bench.packs.offline.datasets.minari_spaces import flat_action_space, flat_space
-from privrl_bench.packs.offline.datasets.minari_write import check_id, datasets_root, write_minari
-from privrl_bench.packs.offline.datasets.trajectories import Episode
+from privrl_bench.models.fixed_policies import fixed_policy
+from privrl_bench.packs.offline.datasets.minari_files import (
+    check_id,
+    datasets_root,
+    flat_action_space,
+    flat_space,
+    local_ids,
+    open_dataset,
+    write_minari,
+)
+from privrl_bench.packs.offline.datasets.trajectories import Episode, Trajectories
 from privrl_bench.packs.offline.datasets.user_keys import SIMULATED
-from privrl_bench.packs.offline.episode_recorder import RecordingSlots
-from privrl_bench.packs.offline.fixed_policy_episodes import Playing
-from privrl_bench.packs.offline.recorded_policy import played
+from privrl_bench.packs.offline.playing import Player, play, play_runs
+from privrl_bench.reporting.style import PALETTE, figure
 from privrl_bench.run.folder import note_provenance, noted_provenance, write_json
 from privrl_bench.run.plan import make_plan
 from privrl_bench.run.progress import Progress
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.run.trained_policy import PolicyFile, TrainedPlayer, check_fits, read_policy
 from privrl_bench.run.writable import check_folder
 from privrl_bench.types import EnvSpec
 
-_SAVE_EVERY = 50_000  # steps between checkpoints
 _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+Part = Callable[[Progress, Stop], list[Episode] | None]  # plays; None: a signal came
 
 
-class RunsOrder(NamedTuple):
-    """An order to record training runs.
+class Order(NamedTuple):
+    """An order to record training runs, or a policy that does not change.
 
     Attributes:
-        runs: how many.
+        name: of the dataset.
+        together: runs that are trained, or episodes that are played, at the same time; one part of a recording.
+        words: overrides of the configuration, for the record.
+        runs: how many training runs; 0: a policy is recorded.
         steps: environment steps of each run.
-        name: of the dataset.
-        together: runs that are trained at the same time.
-        words: overrides of the configuration, for the record.
+        policy: name of the policy, see `played`.
+        episodes: how many of the policy.
     """
 
-    runs: int
-    steps: int
     name: str
     together: int
     words: tuple[str, ...]
+    runs: int = 0
+    steps: int = 0
+    policy: str = ""
+    episodes: int = 0
 
 
-class PolicyOrder(NamedTuple):
-    """An order to record a policy that does not change.
-
-    Attributes:
-        policy: name of the policy, see `recorded_policy.played`.
-        episodes: how many.
-        name: of the dataset.
-        together: episodes that are played at the same time.
-        words: overrides of the configuration, for the record.
-    """
-
-    policy: str
-    episodes: int
-    name: str
-    together: int
-    words: tuple[str, ...]
-
-
-class Recorded(NamedTuple):
-    """A finished recording.
-
-    Attributes:
-        name: of the dataset.
-        path: of the dataset.
-        folder: the work folder, with card.json.
-        returns: [episodes], undiscounted.
-    """
-
-    name: str
-    path: Path
-    folder: Path
-    returns: np.ndarray
-
-
-class RunRecording:
-    """Runs that are trained together: their checkpoint and the episodes so far, in one folder.
-
-    Episode files are named after the round after which they were written; the rounds after the checkpoint are
-    played again.
-    """
-
-    def __init__(self, folder: Path, configs: list[RunConfig]):
-        self.folder, self.configs = folder, configs
-
-    @property
-    def done(self) -> bool:
-        """Whether all rounds are recorded."""
-        return (self.folder / "done").exists()
-
-    def record(self, progress: Progress, before: int, stop: Stop) -> bool:
-        """Train to the end or to a signal.
-
-        Args:
-            progress: shows the steps.
-            before: steps of earlier recordings, for the progress.
-            stop: set by a signal.
-
-        Returns:
-            Whether the end was reached.
-        """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        parts = make_plan(self.configs)
-        trainer = Trainer(parts)
-        try:
-            tape = self._resume(trainer)
-            each = len(self.configs) * parts.round_steps
-            every = max(_SAVE_EVERY // each, 1)
-            while not trainer.over and stop.signal is None:
-                trainer.step()
-                returns = [d.get("train/return_mean", np.nan) for d in trainer.diagnostics]
-                if trainer.round % every == 0:
-                    self._save(trainer, tape)
-                with np.errstate(all="ignore"):
-                    mean = float(np.nanmean(returns)) if not np.isnan(returns).all() else None
-                progress.update(before + trainer.round * each, return_mean=mean)
-            self._save(trainer, tape)
-            if trainer.over:
-                (self.folder / "done").touch()
-                (self.folder / "checkpoint.pt").unlink()
-            return trainer.over
-        finally:
-            trainer.close()
-
-    def _resume(self, trainer: Trainer) -> RecordingSlots:
-        path, begun = self.folder / "checkpoint.pt", None
-        if path.exists():
-            saved = torch.load(path, weights_only=True)
-            begun = saved.pop("tape")
-            trainer.restore([saved])
-        for shard in self.folder.glob("*.npz"):
-            if int(shard.stem) > trainer.round:
-                shard.unlink()
-        tape = RecordingSlots(trainer.collector.slots, trainer.parts.spec)  # type: ignore[attr-defined]
-        if begun is not None:
-            tape.set_state({name: x.numpy() for name, x in begun.items()})
-        trainer.collector.slots = tape  # type: ignore[attr-defined]
-        return tape
-
-    def _save(self, trainer: Trainer, tape: RecordingSlots) -> None:
-        """Write episodes, then the checkpoint, which must not exist without the episodes before it."""
-        episodes = tape.taken()
-        if episodes:
-            write_shard(self.folder / f"{trainer.round:08d}.npz", episodes)
-        half = self.folder / "checkpoint.part"
-        begun = {name: torch.from_numpy(x) for name, x in tape.get_state().items()}
-        torch.save(trainer.snapshot() | {"tape": begun}, half)
-        half.replace(self.folder / "checkpoint.pt")
-
-    def episodes(self) -> Iterator[Episode]:
-        """Yield all episodes, in order."""
-        for shard in sorted(self.folder.glob("*.npz")):
-            yield from read_shard(shard)
-
-
-def record_runs(order: RunsOrder, configs: list[RunConfig], root: Path) -> Recorded | int:
+def record_runs(order: Order, configs: list[RunConfig], root: Path) -> int:
     """Record what is missing of training runs, then write the dataset.
 
     Args:
@@ -181,7 +77,7 @@ def record_runs(order: RunsOrder, configs: list[RunConfig], root: Path) -> Recor
         root: the work folder is below it.
 
     Returns:
-        The recording; or an exit code: 0 when the dataset exists, 130 or 143 when interrupted.
+        The exit code: 0 when the dataset is there, 130 or 143 when interrupted.
 
     Raises:
         ConfigError: the name is taken or invalid, or the environment declares real users.
@@ -204,27 +100,25 @@ def record_runs(order: RunsOrder, configs: list[RunConfig], root: Path) -> Recor
         "runs": order.runs,
         "steps": order.steps,
     }
-    if _exists(order.name, card):
-        return 0
-    folder = _begin(order, root, config, f"{order.runs} runs of {order.steps} steps, {label}")
-    groups = [configs[i : i + order.together] for i in range(0, order.runs, order.together)]
-    parts = [RunRecording(folder / f"part{k:03d}", group) for k, group in enumerate(groups)]
-    progress = Progress(order.runs * order.steps, True, f"{label}, {len(groups[0])} runs together")
-    try:
-        with catching_signals() as stop:
-            before = 0
-            for part in parts:
-                if not part.done and not part.record(progress, before, stop):
-                    return _interrupted(progress, stop)
-                before += len(part.configs) * order.steps
-    finally:
-        progress.close()
-    return _publish(
-        order.name, lambda: (e for part in parts for e in part.episodes()), config, card, folder
+
+    def part(first: int) -> Part:
+        before, group = first * order.steps, configs[first : first + order.together]
+        return lambda progress, stop: play_runs(
+            group, lambda steps, mean: progress.update(before + steps, return_mean=mean), stop
+        )
+
+    parts = [part(first) for first in range(0, order.runs, order.together)]
+    return _record(
+        order,
+        root,
+        config,
+        card,
+        parts,
+        lambda: Progress(order.runs * order.steps, True, label),
     )
 
 
-def record_policy(order: PolicyOrder, config: RunConfig, root: Path) -> Recorded | int:
+def record_policy(order: Order, config: RunConfig, root: Path) -> int:
     """Record the missing episodes of a policy that does not change, then write the dataset.
 
     See `record_runs` for the arguments, the returned value and the errors. Every step of a known policy has the
@@ -239,27 +133,65 @@ def record_policy(order: PolicyOrder, config: RunConfig, root: Path) -> Recorded
         "words": list(order.words),
         **facts,
     }
+    slots = make_slots(config.env, min(order.together, order.episodes))
+
+    def part(numbers: range) -> Part:
+        def episodes(progress: Progress, stop: Stop) -> list[Episode] | None:
+            if stop.signal is not None:
+                return None
+            found = play(slots, spec, player, Streams(config.seed), numbers)
+            mean = float(np.mean([e.rewards.sum(dtype=np.float64) for e in found]))
+            progress.update(numbers.stop, return_mean=mean)
+            return found
+
+        return episodes
+
+    firsts = range(0, order.episodes, order.together)
+    parts = [part(range(k, min(k + order.together, order.episodes))) for k in firsts]
+    label = f"{order.policy} {config.env.label}"
+    try:
+        # A policy that was trained again at the same path has another `about`.
+        named = order._replace(policy=about)
+        return _record(
+            named,
+            root,
+            config,
+            card,
+            parts,
+            lambda: Progress(order.episodes, True, label, unit="episodes"),
+        )
+    finally:
+        slots.close()
+
+
+def _record(
+    order: Order,
+    root: Path,
+    config: RunConfig,
+    card: dict[str, Any],
+    parts: list[Part],
+    shown: Callable[[], Progress],
+) -> int:
+    """Play the parts that are not there, and write the dataset; see `record_runs`."""
     if _exists(order.name, card):
         return 0
-    label = f"{order.episodes} episodes of {order.policy}, {config.env.label}"
-    # A policy that was trained again at the same path has another `about`.
-    folder = _begin(order._replace(policy=about), root, config, label)
-    playing = Playing(
-        folder / "episodes", config.env, spec, player, config.seed, order.episodes, order.together
-    )
-    progress = Progress(order.episodes, True, f"{order.policy} {config.env.label}", unit="episodes")
+    folder = _begin(order, root, config, card["description"])
+    paths = [folder / "parts" / f"{k:06d}" for k in range(len(parts))]
+    progress = shown()
     try:
         with catching_signals() as stop:
-            if not playing.run(progress, stop):
-                return _interrupted(progress, stop)
+            for path, part in zip(paths, parts, strict=True):
+                if path.exists():
+                    continue
+                episodes = part(progress, stop)
+                if episodes is None:
+                    progress.close()
+                    print("interrupted; rerun the same command to resume", file=sys.stderr)
+                    return 128 + (stop.signal or 2)
+                Trajectories.of(episodes).save(path)
     finally:
         progress.close()
-    chances = [
-        float(e.behavior_probs.min()) for e in playing.episodes() if e.behavior_probs is not None
-    ]
-    if chances:
-        card["smallest_chance"] = min(chances)
-    return _publish(order.name, playing.episodes, config, card, folder)
+    return _publish(order.name, [Trajectories.load(path) for path in paths], config, card, folder)
 
 
 def _check(name: str, spec: EnvSpec) -> None:
@@ -299,7 +231,7 @@ def _exists(name: str, card: dict[str, Any]) -> bool:
     return True
 
 
-def _begin(order: RunsOrder | PolicyOrder, root: Path, config: RunConfig, label: str) -> Path:
+def _begin(order: Order, root: Path, config: RunConfig, label: str) -> Path:
     """Return the work folder, of one order, with what it is made by. Raises `ConfigError`."""
     one_thread()
     folder = root / order.name.replace("/", "-")
@@ -311,28 +243,19 @@ def _begin(order: RunsOrder | PolicyOrder, root: Path, config: RunConfig, label:
     folder.mkdir(parents=True, exist_ok=True)
     write_json(path, mine)
     note_provenance(folder, config)
-    print(f"collect {order.name}: {label}")
-    print(f"  folder  {folder}", flush=True)
+    print(f"collect {order.name}: {label}\n  folder  {folder}", flush=True)
     return folder
 
 
-def _interrupted(progress: Progress, stop: Stop) -> int:
-    progress.close()
-    print("interrupted; rerun the same command to resume", file=sys.stderr)
-    return 128 + (stop.signal or 2)
-
-
 def _publish(
-    name: str,
-    episodes: Callable[[], Iterable[Episode]],
-    config: RunConfig,
-    card: dict[str, Any],
-    folder: Path,
-) -> Recorded:
-    """Write the Minari dataset and its card."""
-    returns = np.array([e.rewards.sum(dtype=np.float64) for e in episodes()])
+    name: str, parts: list[Trajectories], config: RunConfig, card: dict[str, Any], folder: Path
+) -> int:
+    """Write the Minari dataset, its card and a plot of its returns; returns the exit code."""
+    returns = np.concatenate([part.returns() for part in parts])
+    chances = [part.behavior_probs.min() for part in parts if part.behavior_probs is not None]
     first, *later = noted_provenance(folder)
     card = card | {
+        **({"smallest_chance": float(min(chances))} if chances else {}),
         "users": SIMULATED,  # declared users are refused or simulated
         "returns": {
             "episodes": len(returns),
@@ -347,6 +270,81 @@ def _publish(
     env.close()
     print(f"  writing {len(returns)} episodes", flush=True)
     registered = None if config.env.wrappers else config.env.id  # Minari would make it without them
+
+    def episodes() -> Iterator[Episode]:
+        for part in parts:
+            for k in range(part.episodes):
+                yield part.episode(k)._replace(user=None)
+
     path = write_minari(name, episodes(), registered, *spaces, card)
     write_json(folder / "card.json", card)
-    return Recorded(name, path, folder, returns)
+    with figure(folder / "returns.png", 1) as (axes,):
+        axes.hist(returns, bins=60, color=PALETTE[0])
+        axes.set_title(f"{name}: {len(returns)} episodes")
+        axes.set_xlabel("return of an episode")
+        axes.set_ylabel("episodes")
+    low, middle, high = np.quantile(returns, [0.0, 0.5, 1.0]).round(2).tolist()
+    print(
+        f"done  {name}: {len(returns)} episodes, returns from {low:g} to {high:g}, median {middle:g}\n"
+        f"      dataset: {path}\n      results: {folder} (card.json, returns.png)",
+        flush=True,
+    )
+    return 0
+
+
+# --- the policy
+
+
+class RecordedPolicy(NamedTuple):
+    """A policy that is recorded.
+
+    Attributes:
+        player: the policy.
+        about: what it is, for the card; of a trained policy with a digest of its parameters.
+        facts: further entries of the card.
+    """
+
+    player: Player
+    about: str
+    facts: dict[str, Any]
+
+
+def trained(name: str) -> PolicyFile | None:
+    """The trained policy of this name, a run folder or a `policy.pt`; None: the name is of another kind.
+
+    Raises:
+        ConfigError: On policy: the file cannot be read, or there is no such path.
+    """
+    path = Path(name)
+    if path.suffix == ".pt" or (path / "status.json").is_file():
+        return read_policy(path, "policy")
+    if "/" in name and ".json" not in name:
+        raise ConfigError("policy", f"{name} is no run folder, policy.pt or .json file of values")
+    return None
+
+
+def played(name: str, config: EnvConfig, spec: EnvSpec) -> RecordedPolicy:
+    """The policy of this name for an environment.
+
+    Args:
+        name: as in `models/fixed_policies.py`, or a run folder or its `policy.pt`.
+        config: the environment.
+        spec: its public facts.
+
+    Raises:
+        ConfigError: there is no such policy, or it does not fit the environment.
+    """
+    file = trained(name)
+    if file is None:
+        known = fixed_policy(name, config, spec)
+        about = f"the known policy {name} on {config.label}, with the chance of every action"
+        return RecordedPolicy(known, about, {"algorithm_name": name, "policy": name})
+    check_fits(file, spec, config.label)
+    if not file.params.isfinite().all():
+        raise ConfigError("policy", f"{file.path}: its parameters are not finite")
+    algo, guarantee = str(file.algo["name"]), file.guarantee
+    digest = hashlib.sha256(file.params.numpy().tobytes()).hexdigest()[:8]
+    about = f"the policy {name} (algo={algo}, parameters {digest}) on {config.label}"
+    claimed = {key: guarantee[key] for key in ("status", "epsilon", "delta")}
+    facts = {"algorithm_name": algo, "policy": name, "policy_guarantee": claimed}
+    return RecordedPolicy(TrainedPlayer(file), about, facts)

@@ -1,4 +1,4 @@
-"""`privrl collect`: words, episodes as they were played, the same dataset after any interruption."""
+"""`privrl-collect`: words, episodes as they were played, the same dataset after any interruption."""
 
 import json
 import os
@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from privrl_bench.envs.slots import StepResult
 from privrl_bench.errors import ConfigError
-from privrl_bench.packs.offline import collect as command
-from privrl_bench.packs.offline import recording
+from privrl_bench.packs.offline import playing, recording
 from privrl_bench.packs.offline.collect import configs_of, main, parse
-from privrl_bench.packs.offline.datasets.minari_read import local_ids, open_dataset
-from privrl_bench.packs.offline.datasets.minari_write import write_minari
-from privrl_bench.packs.offline.episode_recorder import RecordingSlots
+from privrl_bench.packs.offline.datasets.minari_files import local_ids, open_dataset, write_minari
+from privrl_bench.packs.offline.datasets.trajectories import Trajectories
+from privrl_bench.packs.offline.playing import RecordingSlots
 from privrl_bench.run import folder
 from privrl_bench.types import EnvSpec
 
@@ -38,7 +37,7 @@ def here(tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))
     if "end_to_end" not in request.node.name:
-        monkeypatch.setattr(command, "figure", no_figure)
+        monkeypatch.setattr(recording, "figure", no_figure)
 
 
 # --- words
@@ -46,13 +45,8 @@ def here(tmp_path, monkeypatch, request):
 
 def test_own_words_and_those_of_a_run() -> None:
     order = parse(["env=pendulum", "runs=6", "steps=20_000", "algo.lr=1e-3", "together=3"])
-    assert order == (
-        6,
-        20_000,
-        "pendulum/ddpg-v0",
-        3,
-        ("algo=ddpg", "env=pendulum", "algo.lr=1e-3"),
-    )
+    assert (order.runs, order.steps) == (6, 20_000)
+    assert order[:3] == ("pendulum/ddpg-v0", 3, ("algo=ddpg", "env=pendulum", "algo.lr=1e-3"))
     other = parse(["env=cartpole_balance", "algo=sac"])
     assert other.words == ("env=cartpole_balance", "algo=sac")
     assert other.name == "cartpole-balance/sac-v0"
@@ -102,7 +96,7 @@ def test_wrong_words(words, message) -> None:
     ids=str,
 )
 def test_what_cannot_be_collected_is_one_line_before_anything_is_played(words, capsys, monkeypatch):
-    monkeypatch.setattr(recording.Trainer, "step", lambda session: pytest.fail("played"))
+    monkeypatch.setattr(playing.Trainer, "step", lambda session: pytest.fail("played"))
     assert main(["env=pendulum", "runs=1", "steps=400", *words]) == 2
     shown = capsys.readouterr().err
     assert shown.startswith("error: ")
@@ -119,7 +113,7 @@ def test_any_words_give_an_order_or_a_config_error(words) -> None:
 
 def test_help(capsys) -> None:
     assert main(["--help"]) == 0
-    assert "privrl collect env=pendulum" in capsys.readouterr().out
+    assert "privrl-collect env=pendulum" in capsys.readouterr().out
 
 
 # --- the tape
@@ -166,7 +160,8 @@ def test_the_tape_keeps_whole_and_cut_episodes(discrete) -> None:
     assert tape.taken() == []
     tape.reset(np.array([1]), [0])  # slot 1 is cut after two steps
     act(2, [0, 1])  # slot 0 ends
-    cut, whole = tape.taken()
+    (one, cut), (other, whole) = tape.taken()
+    assert (one, other) == (1, 0)
     assert tape.taken() == []
     assert cut.observations[:, 0].tolist() == [0, 1, 2]
     assert (cut.terminated.tolist(), cut.truncated.tolist()) == ([False] * 2, [False, True])
@@ -177,7 +172,7 @@ def test_the_tape_keeps_whole_and_cut_episodes(discrete) -> None:
     assert not whole.truncated.any()
     assert whole.actions.dtype == (np.int64 if discrete else np.float32)
     tape.reset(both, [0, 0])
-    assert [len(e.rewards) for e in tape.taken()] == [
+    assert [len(e.rewards) for _, e in tape.taken()] == [
         1
     ]  # of slot 1, whose third step was its first
     tape.reset(both, [0, 0])
@@ -231,7 +226,6 @@ def test_pendulum_end_to_end(tmp_path, capsys) -> None:
     assert (card["runs"], card["steps"], card["algorithm_name"]) == (3, 400, "ddpg")
     assert open_dataset("own/small-v0").card["returns"] == card["returns"]
     assert (folder / "returns.png").exists()
-    assert not list(folder.glob("part*/checkpoint*"))
     capsys.readouterr()
     assert main(words) == 0
     assert capsys.readouterr().out.startswith("skipped  own/small-v0 exists: 6 episodes")
@@ -282,9 +276,8 @@ def test_dm_control_end_to_end() -> None:
 )
 def test_an_interrupted_collection_equals_a_whole_one(words, monkeypatch) -> None:
     words, numbers = [*words, "runs=2", "together=1"], {2: signal.SIGINT, 3: signal.SIGUSR1}
-    monkeypatch.setattr(recording, "_SAVE_EVERY", 400)
     assert main([*words, "name=whole-v0"]) == 0
-    step, seen = recording.Trainer.step, []
+    step, seen = playing.Trainer.step, []
 
     def interrupted(session):
         seen.append(0)
@@ -292,7 +285,7 @@ def test_an_interrupted_collection_equals_a_whole_one(words, monkeypatch) -> Non
             os.kill(os.getpid(), numbers[len(seen)])
         step(session)
 
-    monkeypatch.setattr(recording.Trainer, "step", interrupted)
+    monkeypatch.setattr(playing.Trainer, "step", interrupted)
     codes = [main([*words, "name=cut-v0"]) for _ in range(3)]
     assert codes == [130, 128 + signal.SIGUSR1, 0]
     assert_same(everything("whole-v0"), everything("cut-v0"))
@@ -300,10 +293,9 @@ def test_an_interrupted_collection_equals_a_whole_one(words, monkeypatch) -> Non
 
 def test_the_card_has_the_code_that_played_not_that_of_the_end(monkeypatch) -> None:
     words = ["env=pendulum", "steps=1_000", "runs=1", "name=a-v0", *SMALL]
-    monkeypatch.setattr(recording, "_SAVE_EVERY", 400)
     commits = iter(["first", "second"])
     monkeypatch.setattr(folder, "provenance", lambda config: {"commit": next(commits)})
-    step, seen = recording.Trainer.step, []
+    step, seen = playing.Trainer.step, []
 
     def interrupted(session):
         seen.append(0)
@@ -311,7 +303,7 @@ def test_the_card_has_the_code_that_played_not_that_of_the_end(monkeypatch) -> N
             os.kill(os.getpid(), signal.SIGINT)
         step(session)
 
-    monkeypatch.setattr(recording.Trainer, "step", interrupted)
+    monkeypatch.setattr(playing.Trainer, "step", interrupted)
     assert [main(words) for _ in range(2)] == [130, 0]
     card = open_dataset("a-v0").card
     assert (card["provenance"], card["resumed_by"]) == ({"commit": "first"}, [{"commit": "second"}])
@@ -325,32 +317,31 @@ def test_a_folder_lists_each_provenance_once(tmp_path, monkeypatch) -> None:
 
 
 def test_a_killed_collection_plays_again_what_was_not_saved(monkeypatch) -> None:
-    words = ["env=pendulum", "steps=1_000", "runs=1", *SMALL]
-    monkeypatch.setattr(recording, "_SAVE_EVERY", 400)
+    words = ["env=pendulum", "steps=1_000", "runs=3", "together=1", *SMALL]
     assert main([*words, "name=whole-v0"]) == 0
-    save, count = recording.RunRecording._save, []
+    save, count = Trajectories.save, []
 
-    def killed(self, session, tape):
-        save(self, session, tape)
+    def killed(self, folder):
         count.append(0)
         if len(count) == 2:
             raise KeyboardInterrupt
+        save(self, folder)
 
-    monkeypatch.setattr(recording.RunRecording, "_save", killed)
+    monkeypatch.setattr(Trajectories, "save", killed)
     assert main([*words, "name=cut-v0"]) == 130
-    monkeypatch.setattr(recording.RunRecording, "_save", save)
     assert main([*words, "name=cut-v0"]) == 0
+    monkeypatch.setattr(Trajectories, "save", save)
     assert_same(everything("whole-v0"), everything("cut-v0"))
 
 
 def test_other_words_need_another_name(monkeypatch, capsys) -> None:
-    step = recording.Trainer.step
+    step = playing.Trainer.step
     monkeypatch.setattr(
-        recording.Trainer, "step", lambda s: os.kill(os.getpid(), signal.SIGINT) or step(s)
+        playing.Trainer, "step", lambda s: os.kill(os.getpid(), signal.SIGINT) or step(s)
     )
     words = ["env=pendulum", "steps=1_000", "runs=1", *SMALL]
     assert main(words) == 130
-    monkeypatch.setattr(recording.Trainer, "step", step)
+    monkeypatch.setattr(playing.Trainer, "step", step)
     assert main([*words, "seed=3"]) == 2
     assert "was begun with other words; give another name=" in capsys.readouterr().err
     assert main([*reversed(words)]) == 0

@@ -15,10 +15,8 @@ from privrl_bench.config.schema import DataConfig, PrivacyConfig
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.packs.offline.dataset_collector import DatasetCollector, open_data, scaled_by
-from privrl_bench.packs.offline.datasets.minari_read import open_dataset
-from privrl_bench.packs.offline.datasets.minari_write import write_minari
-from privrl_bench.packs.offline.datasets.split import moments
-from privrl_bench.packs.offline.datasets.trajectories import Episode, episode_of
+from privrl_bench.packs.offline.datasets.minari_files import open_dataset, write_minari
+from privrl_bench.packs.offline.datasets.trajectories import Episode, episode_of, moments
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.gate import Gate
@@ -52,7 +50,7 @@ def source_of(data_id, *words, replicas=1, slots=4, **more):
 
 
 def scaled(data, rows):
-    mean, std, *_ = moments(data.trajectories, data.split.public)
+    mean, std = moments(data.trajectories, data.split.public)
     return np.clip((rows - mean) / np.sqrt(std**2 + 1e-8), -10, 10)
 
 
@@ -177,7 +175,7 @@ def test_all_episodes_of_a_user_stand_one_after_the_other(families) -> None:
 
 def test_split_scaling_becomes_constants_of_the_configuration(sets) -> None:
     parts = make_plan([config_of(sets)])
-    mean, std, *_ = moments(parts.users.data.trajectories, parts.users.data.split.public)
+    mean, std = moments(parts.users.data.trajectories, parts.users.data.split.public)
     env = parts.config.env
     assert (env.obs_scaling, env.obs_mean, env.obs_std) == ("public", mean.tolist(), std.tolist())
     assert parts.config.privacy.population == parts.users.data.users == 54

@@ -18,11 +18,10 @@ from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.fixed_policies import LinearValues, choose, fixed_policy
-from privrl_bench.packs.offline import collect as command
-from privrl_bench.packs.offline import fixed_policy_episodes as module
-from privrl_bench.packs.offline.collect import main, parse_play
-from privrl_bench.packs.offline.datasets.minari_read import local_ids, open_dataset
-from privrl_bench.packs.offline.fixed_policy_episodes import play
+from privrl_bench.packs.offline import recording as module
+from privrl_bench.packs.offline.collect import main, parse
+from privrl_bench.packs.offline.datasets.minari_files import local_ids, open_dataset
+from privrl_bench.packs.offline.playing import play
 
 CAR = changed(shipped("mountain_car"), max_episode_steps=40)
 SPEC = env_spec(CAR)
@@ -39,7 +38,7 @@ def here(tmp_path, monkeypatch, request):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))
-    monkeypatch.setattr(command, "figure", no_figure)
+    monkeypatch.setattr(module, "figure", no_figure)
     weights = torch.arange(12.0).reshape(4, 3).sin().double()
     car = LinearValues("MountainCar-v0", 1, None, [-1.2, -0.07], [0.6, 0.07], weights, {})
     car.save(tmp_path / "own.json")
@@ -155,16 +154,9 @@ def everything(name):
 
 
 def test_own_words():
-    order = parse_play(
-        ["env=mountain_car", "policy=x/y.json:softmax:0.5", "episodes=2_000", "seed=3"]
-    )
-    assert order == (
-        "x/y.json:softmax:0.5",
-        2000,
-        "mountain-car/y-softmax-0-5-v0",
-        256,
-        ("env=mountain_car", "seed=3"),
-    )
+    order = parse(["env=mountain_car", "policy=x/y.json:softmax:0.5", "episodes=2_000", "seed=3"])
+    assert (order.policy, order.episodes) == ("x/y.json:softmax:0.5", 2000)
+    assert order[:3] == ("mountain-car/y-softmax-0-5-v0", 256, ("env=mountain_car", "seed=3"))
 
 
 def test_a_dataset_with_chances(tmp_path, capsys):
@@ -246,7 +238,7 @@ def test_words_of_the_other_kind(capsys):
 @given(st.lists(st.text(st.characters(codec="ascii"), max_size=12), max_size=4))
 def test_any_words_give_an_order_or_a_config_error(words):
     try:
-        order = parse_play(["env=chain", "policy=uniform", *words])
+        order = parse(["env=chain", "policy=uniform", *words])
     except ConfigError:
         return
     assert min(order.episodes, order.together) >= 1

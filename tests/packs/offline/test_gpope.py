@@ -22,7 +22,7 @@ from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.lower_bound import Options, attacked_runs
 from privrl_bench.envs.registry import make_env
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.packs.offline.datasets.minari_write import write_minari
+from privrl_bench.packs.offline.datasets.minari_files import write_minari
 from privrl_bench.packs.offline.datasets.trajectories import Episode
 from privrl_bench.run.runner import run
 from privrl_bench.run.trainer import Trainer

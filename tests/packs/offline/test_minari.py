@@ -24,10 +24,13 @@ from recorded import (
 )
 
 from privrl_bench.errors import ConfigError
-from privrl_bench.packs.offline.datasets import minari_read
-from privrl_bench.packs.offline.datasets.minari_read import local_ids, open_dataset
-from privrl_bench.packs.offline.datasets.minari_spaces import flatten_steps
-from privrl_bench.packs.offline.datasets.minari_write import write_minari
+from privrl_bench.packs.offline.datasets import minari_files
+from privrl_bench.packs.offline.datasets.minari_files import (
+    flatten_steps,
+    local_ids,
+    open_dataset,
+    write_minari,
+)
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -40,7 +43,7 @@ def root(tmp_path, monkeypatch):
 
 
 def caches(folder):
-    return sorted(path.name for path in folder.glob("flat2-*"))
+    return sorted(path.name for path in folder.glob("flat-*"))
 
 
 # --- round trip
@@ -412,7 +415,7 @@ def must_not_run(*_):
 def test_a_dataset_is_read_once(monkeypatch):
     folder = write_minari("test-v0", some(), None, BOX, TORQUE, {"a": 1, "users": "simulated"})
     first = open_dataset("test-v0")
-    monkeypatch.setattr(minari_read, "_episodes", must_not_run)
+    monkeypatch.setattr(minari_files, "_imported", must_not_run)
     monkeypatch.setattr(h5py, "File", must_not_run)
     second = open_dataset("test-v0")
     np.testing.assert_array_equal(first.observations, second.observations)
@@ -445,20 +448,20 @@ def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
     assert open_dataset("test-v0").episodes == 5
     assert caches(folder) == []
     assert len(caches(tmp_path / "cache" / "privrl_bench")) == 1
-    monkeypatch.setattr(minari_read, "_episodes", must_not_run)
+    monkeypatch.setattr(minari_files, "_imported", must_not_run)
     assert open_dataset("test-v0").episodes == 5
 
 
 def test_two_that_open_at_once(monkeypatch):
     write_minari("test-v0", some(), None, BOX, TORQUE, {"users": "simulated"})
-    read = minari_read._episodes
+    read = minari_files._imported
 
-    def slow(dataset_id):
-        monkeypatch.setattr(minari_read, "_episodes", read)
+    def slow(dataset_id, data):
+        monkeypatch.setattr(minari_files, "_imported", read)
         open_dataset(dataset_id)
-        yield from read(dataset_id)
+        return read(dataset_id, data)
 
-    monkeypatch.setattr(minari_read, "_episodes", slow)
+    monkeypatch.setattr(minari_files, "_imported", slow)
     assert open_dataset("test-v0").episodes == 5
 
 
@@ -467,9 +470,8 @@ def test_importing_is_light():
     import sys
 
     code = (
-        "import sys, privrl_bench.packs.offline.datasets.minari_read\n"
-        "import privrl_bench.packs.offline.datasets.split\n"
-        "print([m for m in ('minari', 'h5py', 'gymnasium', 'torch') if m in sys.modules])"
+        "import sys, privrl_bench.packs.offline.datasets.minari_files\n"
+        "print([m for m in ('minari', 'h5py') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

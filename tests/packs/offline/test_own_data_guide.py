@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from privrl_bench.cli import main as privrl
-from privrl_bench.packs.offline.datasets.minari_read import local_ids, open_dataset
+from privrl_bench.packs.offline.datasets.minari_files import local_ids, open_dataset
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "own_data.md").read_text()
 

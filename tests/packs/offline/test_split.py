@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 from recorded import episode, some
 
 from privrl_bench.errors import ConfigError
-from privrl_bench.packs.offline.datasets.flat_files import load_flat, save_flat
-from privrl_bench.packs.offline.datasets.split import moments, split_users
-from privrl_bench.packs.offline.datasets.trajectories import Trajectories
+from privrl_bench.packs.offline.datasets.trajectories import Trajectories, moments, split_users
 
 
 def owned_by(users, seed=0):
@@ -103,34 +101,22 @@ def test_limits_outside(limit):
         split_users(owned_by(np.arange(5)), 0.1, limit)
 
 
-def test_moments_are_those_of_the_rows(tmp_path, monkeypatch):
-    save_flat(tmp_path / "flat", some(12))
-    data = load_flat(tmp_path / "flat")
+def test_moments_are_those_of_the_rows(monkeypatch):
+    data = Trajectories.of(some(12))
     chosen = np.array([7, 1, 11])
     picked = [data.episode(int(k)) for k in chosen]
     observations = np.concatenate([e.observations for e in picked]).astype(float)
-    rewards = np.concatenate([e.rewards for e in picked]).astype(float)
     for block in (3, 1 << 14):
-        monkeypatch.setattr("privrl_bench.packs.offline.datasets.split._BLOCK", block)
-        obs_mean, obs_std, reward_mean, reward_std = moments(data, chosen)
+        monkeypatch.setattr("privrl_bench.packs.offline.datasets.trajectories._BLOCK", block)
+        obs_mean, obs_std = moments(data, chosen)
         np.testing.assert_allclose(obs_mean, observations.mean(0), rtol=1e-12)
         np.testing.assert_allclose(obs_std, observations.std(0), rtol=1e-12)
         assert obs_mean.dtype == obs_std.dtype == np.float64
-        assert reward_mean == pytest.approx(rewards.mean(), rel=1e-12)
-        assert reward_std == pytest.approx(rewards.std(), rel=1e-12)
 
 
-def test_constant_numbers_have_a_deviation(tmp_path):
+def test_constant_numbers_have_a_deviation():
     rows = np.tile(np.array([5.0, 0.0, 1.0], np.float32), (4, 1))
     rows[0, 2] = 0
-    constant = episode(3, 0, observations=rows, rewards=np.full(3, -2, np.float32))
-    save_flat(tmp_path / "flat", [constant])
-    _, obs_std, reward_mean, reward_std = moments(load_flat(tmp_path / "flat"), np.array([0]))
+    constant = episode(3, 0, observations=rows)
+    _, obs_std = moments(Trajectories.of([constant]), np.array([0]))
     np.testing.assert_allclose(obs_std, [5e-6, 1.0, np.sqrt(3) / 4])
-    assert (reward_mean, reward_std) == (-2.0, pytest.approx(2e-6))
-
-
-def test_moments_of_nothing(tmp_path):
-    save_flat(tmp_path / "flat", some())
-    with pytest.raises(ValueError, match="no episodes"):
-        moments(load_flat(tmp_path / "flat"), np.array([], dtype=np.int64))

@@ -10,7 +10,7 @@ import torch
 import privrl_bench as pb
 from privrl_bench.cli.main import main
 from privrl_bench.functional.rng import Streams
-from privrl_bench.packs.offline.datasets.minari_read import local_ids, open_dataset
+from privrl_bench.packs.offline.datasets.minari_files import local_ids, open_dataset
 from privrl_bench.run.trained_policy import TrainedPlayer, read_policy
 
 

@@ -1,5 +1,6 @@
 import tempfile
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -8,9 +9,7 @@ from hypothesis import strategies as st
 from recorded import assert_same, episode, some, with_probs
 
 from privrl_bench.errors import ConfigError
-from privrl_bench.packs.offline.datasets import trajectories as module
-from privrl_bench.packs.offline.datasets.flat_files import load_flat, save_flat
-from privrl_bench.packs.offline.datasets.trajectories import Episode, check_episode
+from privrl_bench.packs.offline.datasets.trajectories import Episode, Trajectories, check_episode
 
 PLAN = st.lists(
     st.tuples(st.integers(1, 30), st.sampled_from([None, "a", "b", "c"])), min_size=1, max_size=12
@@ -24,8 +23,8 @@ def test_what_is_saved_comes_back(plan, discrete, known):
     made = [with_probs(e) for e in made] if known else made
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "new" / "flat"
-        save_flat(folder, iter(made), "Env-v0", {"a": [1]})
-        back = load_flat(folder)
+        Trajectories.of(iter(made), env_id="Env-v0", card={"a": [1]}).save(folder)
+        back = Trajectories.load(folder)
         assert (back.env_id, back.card) == ("Env-v0", {"a": [1]})
         assert back.episodes == len(made)
         assert (back.behavior_probs is not None) == known
@@ -41,17 +40,9 @@ def test_what_is_saved_comes_back(plan, discrete, known):
         np.testing.assert_allclose(back.returns(), sums, rtol=1e-12)
 
 
-def test_returns_do_not_depend_on_the_blocks(tmp_path, monkeypatch):
-    save_flat(tmp_path / "flat", some(20))
-    back = load_flat(tmp_path / "flat")
-    whole = back.returns()
-    monkeypatch.setattr(module, "_BLOCK", 7)
-    np.testing.assert_array_equal(back.returns(), whole)
-
-
 def test_large_arrays_stay_on_disk_and_episodes_are_copies(tmp_path):
-    save_flat(tmp_path / "flat", some())
-    back = load_flat(tmp_path / "flat")
+    Trajectories.of(some()).save(tmp_path / "flat")
+    back = Trajectories.load(tmp_path / "flat")
     for name in ("observations", "actions", "rewards", "terminated"):
         assert isinstance(getattr(back, name), np.memmap)
         assert getattr(back, name).mode == "r"
@@ -61,30 +52,31 @@ def test_large_arrays_stay_on_disk_and_episodes_are_copies(tmp_path):
         back.episode(5)
 
 
-def test_a_failed_save_leaves_nothing(tmp_path):
-    def broken():
-        yield from some(3)
-        raise RuntimeError("power cut")
-
+def test_a_failed_save_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(np, "save", MagicMock(side_effect=RuntimeError("power cut")))
     with pytest.raises(RuntimeError, match="power cut"):
-        save_flat(tmp_path / "flat", broken())
+        Trajectories.of(some(3)).save(tmp_path / "flat")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_is_not_overwritten(tmp_path):
-    save_flat(tmp_path / "flat", some())
+    Trajectories.of(some()).save(tmp_path / "flat")
     with pytest.raises(FileExistsError):
-        save_flat(tmp_path / "flat", some())
+        Trajectories.of(some()).save(tmp_path / "flat")
 
 
-def test_two_that_save_at_once_leave_the_first(tmp_path):
-    def meanwhile():
-        save_flat(tmp_path / "flat", some(2))
-        yield from some(4)
+def test_two_that_save_at_once_leave_the_first(tmp_path, monkeypatch):
+    save = np.save
 
+    def meanwhile(*given):
+        monkeypatch.setattr(np, "save", save)
+        Trajectories.of(some(2)).save(tmp_path / "flat")
+        save(*given)
+
+    monkeypatch.setattr(np, "save", meanwhile)
     with pytest.raises(FileExistsError):
-        save_flat(tmp_path / "flat", meanwhile())
-    assert load_flat(tmp_path / "flat").episodes == 2
+        Trajectories.of(some(4)).save(tmp_path / "flat")
+    assert Trajectories.load(tmp_path / "flat").episodes == 2
 
 
 GOOD = episode(4, 0)
@@ -129,13 +121,13 @@ BAD = {
 @pytest.mark.parametrize("message", BAD)
 def test_bad_episodes_are_named(message, tmp_path):
     with pytest.raises(ConfigError, match=f"^data.id: episode 2: {message}"):
-        save_flat(tmp_path / "flat", [GOOD, GOOD, BAD[message], GOOD])
+        Trajectories.of([GOOD, GOOD, BAD[message], GOOD]).save(tmp_path / "flat")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_probabilities_of_some_episodes_only(tmp_path):
     with pytest.raises(ConfigError, match="episode 1: has no behavior_probs, unlike earlier ones"):
-        save_flat(tmp_path / "flat", [with_probs(GOOD), GOOD])
+        Trajectories.of([with_probs(GOOD), GOOD]).save(tmp_path / "flat")
 
 
 @pytest.mark.parametrize(
@@ -148,9 +140,9 @@ def test_actions_are_real_rows_or_whole_choices(actions):
 
 def test_choices_where_rows_came_first(tmp_path):
     with pytest.raises(ConfigError, match=r"episode 1: actions are \[4, 2\], must be \[T\]$"):
-        save_flat(tmp_path / "flat", [episode(4, 0, discrete=True), GOOD])
+        Trajectories.of([episode(4, 0, discrete=True), GOOD]).save(tmp_path / "flat")
 
 
 def test_no_episodes(tmp_path):
     with pytest.raises(ConfigError, match="there are no episodes"):
-        save_flat(tmp_path / "flat", [])
+        Trajectories.of([]).save(tmp_path / "flat")

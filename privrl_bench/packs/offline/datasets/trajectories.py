@@ -1,12 +1,18 @@
-"""Recorded episodes and their validation.
+"""Recorded episodes: their validation, their files, and the split of their users into public and private.
 
 Axes: K episodes, T steps of one episode, N steps of all, D observation size, A action size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +20,9 @@ import numpy as np
 from privrl_bench.errors import ConfigError
 from privrl_bench.packs.offline.datasets.user_keys import Label, Labels
 
-_BLOCK = 1 << 20  # steps in memory at once
+_ORDER = 20_240_607  # an arbitrary constant; changing it changes the split
+_BLOCK = 1 << 14  # steps in memory at once as float64
+_SMALLEST = 1e-6  # standard deviation relative to the root mean square
 
 
 class Episode(NamedTuple):
@@ -134,27 +142,95 @@ class Trajectories:
 
     def returns(self) -> np.ndarray:
         """Return the undiscounted returns, [K] float64."""
-        found = np.empty(self.episodes)
-        for block in blocks(self.lengths, _BLOCK):
-            first, last = int(self.starts[block.start]), int(self.starts[block.stop])
-            rewards = self.rewards[first:last].astype(np.float64)
-            found[block] = np.add.reduceat(rewards, self.starts[block] - first)
-        return found
+        return np.add.reduceat(self.rewards.astype(np.float64), self.starts[:-1])
 
+    @classmethod
+    def of(
+        cls,
+        episodes: Iterable[Episode],
+        obs_dim: int | None = None,
+        action_shape: tuple[int, ...] | None = None,
+        choices: tuple[int, int] | None = None,
+        **about: Any,
+    ) -> Trajectories:
+        """Check and join episodes.
 
-def blocks(lengths: np.ndarray, most: int) -> Iterator[slice]:
-    """Group consecutive episodes of `lengths` [n] into blocks of at most `most` steps, or of one episode.
+        Args:
+            episodes: At least one.
+            obs_dim: See `check_episode`; None: that of the first episode.
+            action_shape: See `check_episode`; None: that of the first episode.
+            choices: See `check_episode`.
+            about: `env_id` and `card`.
 
-    >>> list(blocks(np.array([2, 2, 9, 1]), 4))
-    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
-    """
-    ends = np.cumsum(lengths)
-    first = 0
-    while first < len(ends):
-        before = int(ends[first - 1]) if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
-        yield slice(first, last)
-        first = last
+        Raises:
+            ConfigError: On data.id: an episode is invalid (see `check_episode`), or there are none.
+        """
+        parts: list[Episode] = []
+        labels: Labels = {}
+        names: dict[str, int] = {}
+        users: list[int] = []
+        count = 0
+        for number, episode in enumerate(episodes):
+            check_episode(episode, number, obs_dim, action_shape, choices)
+            if not parts:
+                obs_dim, action_shape = episode.observations.shape[1], episode.actions.shape[1:]
+            elif (episode.behavior_probs is None) != (parts[0].behavior_probs is None):
+                has = "has no" if episode.behavior_probs is None else "has"
+                raise invalid_episode(
+                    number, f"{has} behavior_probs, unlike earlier ones: all or none"
+                )
+            parts.append(episode)
+            user = count if episode.user is None else names.setdefault(episode.user, count)
+            count = max(count, user + 1)
+            users.append(user)
+            for key, value in (episode.labels or {}).items():
+                column = labels.setdefault(key, [])
+                column += [None] * (number - len(column)) + [value]
+        if not parts:
+            raise ConfigError("data.id", "there are no episodes")
+        for values in labels.values():
+            values += [None] * (len(users) - len(values))
+        known = [one.behavior_probs for one in parts if one.behavior_probs is not None]
+        return cls(
+            np.concatenate([one.observations for one in parts]).astype(np.float32, copy=False),
+            np.concatenate([one.actions for one in parts]).astype(
+                np.float32 if action_shape else np.int64, copy=False
+            ),
+            np.concatenate([one.rewards for one in parts]).astype(np.float32, copy=False),
+            np.concatenate([one.terminated for one in parts]).astype(bool, copy=False),
+            np.cumsum([0, *(len(one.rewards) for one in parts)]),
+            np.array(users, dtype=np.int64),
+            behavior_probs=np.concatenate(known) if known else None,
+            labels=labels,
+            **about,
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write the arrays to a new folder, atomically. Raises FileExistsError."""
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
+            inside = Path(temporary) / "flat"
+            inside.mkdir()
+            about = {}
+            for name, value in vars(self).items():
+                if isinstance(value, np.ndarray):
+                    np.save(inside / f"{name}.npy", value)
+                else:
+                    about[name] = value
+            (inside / "about.json").write_text(json.dumps(about))
+            try:
+                os.rename(inside, folder)
+            except OSError:
+                if folder.exists():  # another process was first
+                    raise FileExistsError(folder) from None
+                raise
+
+    @classmethod
+    def load(cls, folder: Path) -> Trajectories:
+        """Open the files of `save`; the large arrays are memory-mapped, read-only."""
+        arrays = {path.stem: np.load(path, mmap_mode="r") for path in folder.glob("*.npy")}
+        arrays |= {name: np.array(arrays[name]) for name in ("starts", "users")}  # small
+        return cls(**arrays, **json.loads((folder / "about.json").read_text()))
 
 
 def check_episode(
@@ -162,6 +238,7 @@ def check_episode(
     number: int,
     obs_dim: int | None = None,
     action_shape: tuple[int, ...] | None = None,
+    choices: tuple[int, int] | None = None,
 ) -> None:
     """Check shapes and values of an episode.
 
@@ -170,6 +247,7 @@ def check_episode(
         number: Its number, for messages.
         obs_dim: D; None: any.
         action_shape: (A,), or () for discrete actions; None: any.
+        choices: The least and the largest discrete action; None: any.
 
     Raises:
         ConfigError: On data.id, naming the episode and the field.
@@ -192,6 +270,8 @@ def check_episode(
     for name in ("observations", "actions", "rewards"):
         if not np.isfinite(getattr(episode, name)).all():
             raise invalid_episode(number, f"{name} have non-finite values")
+    if choices and not choices[0] <= episode.actions.min() <= episode.actions.max() <= choices[1]:
+        raise invalid_episode(number, "actions outside {} to {}".format(*choices))
     for name in ("terminated", "truncated"):
         if getattr(episode, name)[:-1].any():
             raise invalid_episode(number, f"is {name} before its last step")
@@ -232,3 +312,130 @@ def _check_actions(actions: np.ndarray, number: int, action_shape: tuple[int, ..
 def invalid_episode(number: int, problem: str) -> ConfigError:
     """Return the error of episode `number`."""
     return ConfigError("data.id", f"episode {number}: {problem}")
+
+
+# --- the split
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """A split in which all episodes of a user are in the same part.
+
+    Attributes:
+        public: int64 episode numbers of the public users, ascending.
+        public_users: Number of public users.
+        private_starts: [private users + 1] offsets into `private_episodes`.
+        private_episodes: Episode numbers of private user u are
+            `private_episodes[private_starts[u] : private_starts[u + 1]]`, ascending.
+    """
+
+    public: np.ndarray
+    public_users: int
+    private_starts: np.ndarray
+    private_episodes: np.ndarray
+
+    @property
+    def users(self) -> int:
+        """Number of private users."""
+        return len(self.private_starts) - 1
+
+
+def split_users(trajectories: Trajectories, public_share: float, limit: int | None = None) -> Split:
+    """Split the first `limit` users of a fixed random order.
+
+    Args:
+        trajectories: The dataset.
+        public_share: Share of public users. Their number is the share, read as a decimal number, times
+            the number of users, rounded up.
+        limit: Number of users; None: all.
+
+    Raises:
+        ConfigError: On data.public: the share is outside (0, 1) or a part is empty. On data.users: the
+            dataset has fewer users.
+    """
+    there = trajectories.user_count
+    if limit is not None and not 1 <= limit <= there:
+        raise ConfigError(
+            "data.users", f"must be from 1 to {there}, the number of users, got {limit}"
+        )
+    if not 0 < public_share < 1:
+        raise ConfigError("data.public", f"must be above 0 and below 1, got {public_share}")
+    chosen = _order(there)[:limit]
+    # 0.07 * 100 is more than 7 in floating point.
+    public = math.ceil(Fraction(repr(float(public_share))) * len(chosen))
+    if len(chosen) < 2:
+        key = "data.id" if there < 2 else "data.users"
+        raise ConfigError(key, "a split into public and private needs at least two users, got 1")
+    if public == len(chosen):
+        raise ConfigError(
+            "data.public", f"{public_share} of {public} users leaves no private user; lower it"
+        )
+    by_user = np.argsort(trajectories.users, kind="stable")
+    bounds = np.searchsorted(trajectories.users[by_user], np.arange(there + 1))
+    sizes = np.diff(bounds)[chosen]
+    episodes = np.concatenate([by_user[bounds[user] : bounds[user + 1]] for user in chosen])
+    cut = int(sizes[:public].sum())
+    return Split(
+        public=np.sort(episodes[:cut]),
+        public_users=public,
+        private_starts=np.concatenate([[0], np.cumsum(sizes[public:])]),
+        private_episodes=episodes[cut:],
+    )
+
+
+def _order(users: int) -> np.ndarray:
+    """Permutation of the user numbers.
+
+    NumPy guarantees the raw numbers of PCG64 across versions, but not its permutations.
+    """
+    return np.argsort(np.random.PCG64(_ORDER).random_raw(users), kind="stable")
+
+
+def moments(trajectories: Trajectories, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Compute mean and standard deviation of observations in float64.
+
+    A standard deviation is at least 1e-6 of the root mean square, and 1 if all values are 0.
+
+    Args:
+        trajectories: The dataset.
+        episodes: Episode numbers, at least one; all T + 1 observations of an episode count.
+
+    Returns:
+        Mean [D] and standard deviation [D].
+    """
+    count, starts = 0, trajectories.starts
+    mean: np.ndarray = np.zeros(())
+    squares: np.ndarray = np.zeros(())
+    numbers = np.sort(episodes)
+    for block in _blocks(trajectories.lengths[numbers], _BLOCK):
+        rows = np.concatenate(
+            [
+                trajectories.observations[starts[k] + k : starts[k + 1] + k + 1]
+                for k in numbers[block]
+            ],
+            dtype=np.float64,
+        )
+        # The pairwise update of Chan et al.
+        here, total = rows.mean(axis=0), count + len(rows)
+        gap = here - mean
+        squares = squares + ((rows - here) ** 2).sum(axis=0) + gap**2 * (count * len(rows) / total)
+        mean = mean + gap * (len(rows) / total)
+        count = total
+    std = np.sqrt(squares / count)
+    size = np.sqrt(mean**2 + std**2)
+    return mean, np.maximum(std, np.where(size > 0, _SMALLEST * size, 1.0))
+
+
+def _blocks(lengths: np.ndarray, most: int) -> Iterator[slice]:
+    """Group consecutive episodes of `lengths` [n] into blocks of at most `most` steps, or of one episode.
+
+    >>> list(_blocks(np.array([2, 2, 9, 1]), 4))
+    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
+    """
+    ends = np.cumsum(lengths)
+    first = 0
+    while first < len(ends):
+        before = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
+        yield slice(first, last)
+        first = last

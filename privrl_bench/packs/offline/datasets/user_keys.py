@@ -1,18 +1,14 @@
 """Users of a dataset's episodes: who they are, named by the episodes' metadata, and whether they are simulated.
 
 The metadata of a dataset say `users: simulated` or `users: real`. Nothing else is taken for it, such as an id,
-which everyone can give, or an author. Datasets that `privrl collect` made before it wrote the key are known by
-its card: it has the overrides and one of two descriptions, and was written by no other command. The command
-never recorded users that an environment declares, so whoever relies on such a card checks that the run's
-environment is that of the card and declares none (`users/recorded.py`).
+which everyone can give, or an author.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,40 +19,9 @@ OPTION = "options/user"  # where Minari keeps the user of `reset(options={"user"
 AUTO = "auto"  # `OURS` or `OPTION` if episodes have it; otherwise each episode is a user
 MINARIS = ("id", "total_steps", "seed")  # Minari's own keys
 SIMULATED, REAL = "simulated", "real"  # values of the metadata's and the card's key `users`
-_COLLECTED = re.compile(
-    r"every episode of \d+ training runs of .+, \d+ steps each, from the first to the last"
-    r"|\d+ whole episodes of the (known )?policy .+"
-)
 
 Label = str | int | float | bool | None
 Labels = dict[str, list[Label]]  # key -> [K] value of each episode; None: the episode has no value
-
-
-class EpisodeUsers(NamedTuple):
-    """Users of K episodes.
-
-    Attributes:
-        numbers: [K] int64, from 0 in the order of their first episodes.
-        key: Metadata key that names them; None: each episode is a user.
-        repeated: Other keys whose values repeat over episodes, and so may name users.
-    """
-
-    numbers: np.ndarray
-    key: str | None
-    repeated: tuple[str, ...]
-
-
-def users_said(card: Mapping[str, Any]) -> str | None:
-    """Return what the metadata in the card of a local dataset say of its users; None: nothing."""
-    said = card.get("minari", {}).get("users")
-    return said if said in (SIMULATED, REAL) else None
-
-
-def collected_before(card: Mapping[str, Any]) -> bool:
-    """Return whether the card is one of `privrl collect` from before it wrote `users`."""
-    by_us = isinstance(card.get("words"), list) and isinstance(card.get("returns"), Mapping)
-    described = _COLLECTED.fullmatch(str(card.get("description")))
-    return by_us and described is not None and "users" not in card
 
 
 def labels_of(metadata: Mapping[str, Any], prefix: str = "") -> dict[str, Label]:
@@ -107,7 +72,9 @@ def _may_name(value: Label) -> bool:
     return (isinstance(value, str | int) and not isinstance(value, bool)) or whole
 
 
-def users_of(labels: Labels, episodes: int, key: str | None, name: str) -> EpisodeUsers:
+def users_of(
+    labels: Labels, episodes: int, key: str | None, name: str
+) -> tuple[np.ndarray, str | None, tuple[str, ...]]:
     """Determine the users of a dataset's episodes.
 
     Args:
@@ -115,6 +82,10 @@ def users_of(labels: Labels, episodes: int, key: str | None, name: str) -> Episo
         episodes: K.
         key: `data.user_key`.
         name: The dataset, for messages.
+
+    Returns:
+        [K] int64, the users, from 0 in the order of their first episodes; the metadata key that names them,
+        None: each episode is a user; other keys whose values repeat over episodes, and so may name users.
 
     Raises:
         ConfigError: On data.user_key: no episode, or only some, have `key`; with `auto`, no episode has the
@@ -125,7 +96,7 @@ def users_of(labels: Labels, episodes: int, key: str | None, name: str) -> Episo
     if key is None or (key == AUTO and ours not in labels):
         if key == AUTO and repeated:
             raise ConfigError("data.user_key", _unnamed(labels, repeated, name))
-        return EpisodeUsers(np.arange(episodes, dtype=np.int64), None, repeated)
+        return np.arange(episodes, dtype=np.int64), None, repeated
     key = ours if key == AUTO else key
     if key not in labels:
         what = "is Minari's own, not a user's," if key in MINARIS else "is in no episode"
@@ -146,9 +117,7 @@ def users_of(labels: Labels, episodes: int, key: str | None, name: str) -> Episo
         )
     numbers: dict[str, int] = {}
     found = [numbers.setdefault(_name(value), len(numbers)) for value in values]
-    return EpisodeUsers(
-        np.array(found, dtype=np.int64), key, tuple(k for k in repeated if k != key)
-    )
+    return np.array(found, dtype=np.int64), key, tuple(k for k in repeated if k != key)
 
 
 def _name(value: Label | None) -> str:

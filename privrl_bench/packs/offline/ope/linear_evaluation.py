@@ -43,6 +43,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -194,7 +195,7 @@ def _each(users: UserBatch, part: Callable[[Tensor], Tensor], valid: Tensor) -> 
     """Apply `part` to all tensors with a time axis."""
     names = ("obs", "next_obs", "actions", "rewards", "terminated", "done", "mask")
     probs = None if users.behavior_probs is None else part(users.behavior_probs)
-    parts = {name: part(getattr(users, name)) for name in names}
+    parts: dict[str, Any] = {name: part(getattr(users, name)) for name in names}
     return replace(users, valid=valid, behavior_probs=probs, **parts)
 
 
