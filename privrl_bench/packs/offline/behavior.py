@@ -57,7 +57,7 @@ class BehaviorUsers(Users):
 
     def collector(self, parts: Any, size: int) -> Collector:
         """See `Users.collector`."""
-        from privrl_bench.packs.offline.acted import BehaviorCollector
+        from privrl_bench.packs.offline.stored_users import BehaviorCollector
         from privrl_bench.users.collectors.collector import BatchShape
 
         config = self.config

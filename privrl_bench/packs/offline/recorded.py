@@ -23,7 +23,7 @@ from privrl_bench.users.users import Users
 
 if TYPE_CHECKING:
     from privrl_bench.functional.rng import Streams
-    from privrl_bench.packs.offline.dataset_collector import Dataset
+    from privrl_bench.packs.offline.stored_users import Dataset
     from privrl_bench.types import EnvSpec
     from privrl_bench.users.collectors.collector import Collector
 
@@ -128,7 +128,7 @@ class RecordedUsers(Users):
         Raises:
             ConfigError: the configuration does not fit the dataset.
         """
-        from privrl_bench.packs.offline.dataset_collector import open_data, scaled_by
+        from privrl_bench.packs.offline.stored_users import open_data, scaled_by
 
         run = configs[0]
         self.data: Dataset = open_data(run.data, self.spec)
@@ -247,7 +247,7 @@ class RecordedUsers(Users):
         return self._collector(len(self.configs), size)
 
     def _collector(self, replicas: int, size: int) -> Any:
-        from privrl_bench.packs.offline.dataset_collector import DatasetCollector
+        from privrl_bench.packs.offline.stored_users import DatasetCollector
         from privrl_bench.users.collectors.collector import BatchShape
 
         shape = BatchShape(replicas, size, self.size.steps)

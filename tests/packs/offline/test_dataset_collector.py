@@ -14,9 +14,9 @@ from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import DataConfig, PrivacyConfig
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.packs.offline.dataset_collector import DatasetCollector, open_data, scaled_by
 from privrl_bench.packs.offline.datasets.minari_files import open_dataset, write_minari
 from privrl_bench.packs.offline.datasets.trajectories import Episode, episode_of, moments
+from privrl_bench.packs.offline.stored_users import DatasetCollector, open_data, scaled_by
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.gate import Gate

@@ -225,7 +225,7 @@ def test_a_budget_is_never_exceeded(sets) -> None:
 
 def test_policy_training_sees_public_data_only(sets, monkeypatch) -> None:
     """With other private trajectories and the same releases, everything after them is the same."""
-    from privrl_bench.packs.offline import dataset_collector as source
+    from privrl_bench.packs.offline import stored_users as source
 
     words = ("algo.public_ratio=0.5", "algo.averaging=4")
     one = session("primorl", sets, *words)

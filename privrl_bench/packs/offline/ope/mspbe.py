@@ -24,7 +24,6 @@ from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.evaluation.evaluator import BackgroundEvaluator, Evaluator
 from privrl_bench.evaluation.objective import MSPBE
 from privrl_bench.functional.rng import Streams
-from privrl_bench.packs.offline.acted import BehaviorCollector
 from privrl_bench.packs.offline.ope.linear_evaluation import EvaluationAlgorithm, shares, unpadded
 from privrl_bench.packs.offline.ope.policy_evaluation import (
     Moments,
@@ -33,6 +32,7 @@ from privrl_bench.packs.offline.ope.policy_evaluation import (
     mspbe,
     visits_within,
 )
+from privrl_bench.packs.offline.stored_users import BehaviorCollector
 from privrl_bench.types import EnvSpec
 from privrl_bench.users.collectors.collector import BatchShape
 

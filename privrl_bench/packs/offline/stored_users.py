@@ -1,0 +1,359 @@
+"""Users whose trajectories were recorded before the run: those of a dataset, and simulated ones.
+
+The gate draws who takes part in a round.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privrl_bench.config.presets import collect_command
+from privrl_bench.config.schema import DataConfig, EnvConfig
+from privrl_bench.envs.scaling import SignalScaler
+from privrl_bench.errors import ConfigError, suggest
+from privrl_bench.functional.rng import Streams
+from privrl_bench.packs.offline.datasets.minari_files import local_ids, open_dataset
+from privrl_bench.packs.offline.datasets.trajectories import (
+    Split,
+    Trajectories,
+    moments,
+    split_users,
+)
+from privrl_bench.packs.offline.ope.linear_values import ActingPolicy, behavior_probs_of
+from privrl_bench.privacy.sampling.sampler import Cohort
+from privrl_bench.types import EnvSpec, Transitions, UserBatch
+from privrl_bench.users.collectors.batches import (
+    PaddedUsers,
+    blank,
+    clear_idle,
+    shard_size,
+)
+from privrl_bench.users.collectors.collector import BatchShape, Collector
+from privrl_bench.users.collectors.live import SimulatedCollector
+
+_ROUNDING = 1e-5  # of an action's bound, relative or absolute
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """An opened dataset and its split by user.
+
+    Attributes:
+        name: its ID.
+        trajectories: all episodes.
+        split: which users are private.
+        most: the largest number of episodes of one user.
+    """
+
+    name: str
+    trajectories: Trajectories
+    split: Split
+    most: int
+
+    @property
+    def users(self) -> int:
+        """Number of private users."""
+        return self.split.users
+
+    def describe(self) -> str:
+        """Who the users are, for the plan."""
+        split, flat = self.split, self.trajectories
+        named = "each a user" if flat.user_key is None else f"user key {flat.user_key!r}"
+        others = ", ".join(map(repr, flat.repeated))
+        more = f"; other keys that repeat: {others}" if others else ""
+        return (
+            f"{split.users} private users ({len(split.private_episodes)} episodes, {named}), "
+            f"{split.public_users} public{more}"
+        )
+
+    def episodes_of(self, user: int) -> np.ndarray:
+        """Episode numbers of a private user."""
+        starts = self.split.private_starts
+        return self.split.private_episodes[starts[user] : starts[user + 1]]
+
+
+def open_data(config: DataConfig, spec: EnvSpec) -> Dataset:
+    """The dataset of a run.
+
+    Raises:
+        ConfigError: not there, damaged, of another environment's shape, or too small to split.
+    """
+    assert config.id is not None
+    command = None if config.id in local_ids() else collect_command(config.id)
+    if command is not None:
+        near = suggest(config.id, local_ids())
+        raise ConfigError(
+            "data.id", f"no dataset {config.id!r} here{near}; this makes it: {command}"
+        )
+    found = open_dataset(config.id, config.user_key)
+    width, actions = found.observations.shape[1], found.actions.shape[1:]
+    expected = () if spec.discrete else (spec.actions,)
+    if width != spec.obs_dim or tuple(actions) != expected:
+        raise ConfigError(
+            "data.id",
+            f"{config.id} has {width} observations and actions of shape {tuple(actions)}; "
+            f"env={spec.name} has {spec.obs_dim} and {expected}",
+        )
+    _check_bounds(found.actions, config.id, spec)
+    longest = int(found.lengths.max())
+    if longest > spec.max_episode_steps:
+        raise ConfigError(
+            "data.id",
+            f"{config.id} has an episode of {longest} steps; env={spec.name} allows {spec.max_episode_steps} "
+            "(env.max_episode_steps)",
+        )
+    split = split_users(found, config.public, config.users)
+    return Dataset(config.id, found, split, int(np.diff(split.private_starts).max()))
+
+
+def _check_bounds(actions: np.ndarray, name: str, spec: EnvSpec) -> None:
+    """Raise ConfigError: an action [N, A] is outside the environment's box by more than rounding."""
+    if spec.action_low is None or spec.action_high is None:
+        return
+    low, high = (np.asarray(bound, np.float64) for bound in (spec.action_low, spec.action_high))
+    # Datasets have single precision; the bounds of a box may be infinite.
+    room = [
+        _ROUNDING * np.maximum(1.0, np.abs(np.where(np.isfinite(b), b, 0.0))) for b in (low, high)
+    ]
+    below, above = actions.min(axis=0) < low - room[0], actions.max(axis=0) > high + room[1]
+    if (below | above).any():
+        j = int(np.argmax(below | above))
+        raise ConfigError(
+            "data.id",
+            f"{name}: component {j} of the actions is between {actions[:, j].min():g} and "
+            f"{actions[:, j].max():g}; env={spec.name} allows {low[j]:g} to {high[j]:g}",
+        )
+
+
+def scaled_by(env: EnvConfig, data: Dataset) -> EnvConfig:
+    """With `env.obs_scaling=split`: the same with the public part's moments as public constants."""
+    if env.obs_scaling != "split":
+        return env
+    mean, std = moments(data.trajectories, data.split.public)
+    return replace(env, obs_scaling="public", obs_mean=mean.tolist(), obs_std=std.tolist())
+
+
+class StoredUsers(Collector):
+    """Users whose trajectories are kept; a user's episodes follow one another."""
+
+    population: int
+
+    @abstractmethod
+    def stored(self) -> list[Trajectories]:
+        """The trajectories of each replica."""
+
+    @abstractmethod
+    def episodes_of(self, user: int) -> Sequence[int]:
+        """Episode numbers of a user; empty: there is no such user."""
+
+    def observed(self, obs: np.ndarray) -> np.ndarray:
+        """Observations [n, D] from stored ones."""
+        return obs
+
+    def padded(self, cohort: Cohort, obs_dim: int) -> tuple[PaddedUsers, Tensor]:
+        """The trajectories of the members, and their numbers [R, U], -1 for an empty slot."""
+        assert cohort.members is not None
+        stored, shape = self.stored(), self.shape
+        leading = (shape.replicas, shape.users, shape.steps)
+        steps = blank(leading, obs_dim, stored[0].actions.shape[1:])
+        users = PaddedUsers(shape, steps, stored[0].behavior_probs is not None)
+        numbers = torch.full(leading[:2], -1)
+        for r, who in enumerate(cohort.members):
+            flat = stored[r]
+            for slot, user in enumerate(who):
+                for k in self.episodes_of(int(user)):
+                    numbers[r, slot] = int(user)
+                    first, last = int(flat.starts[k]), int(flat.starts[k + 1])
+                    if last > first:
+                        users.add(
+                            r,
+                            slot,
+                            self.observed(flat.observations[first + k : last + k + 1]),
+                            flat.actions[first:last],
+                            flat.rewards[first:last],
+                            flat.terminated[first:last],
+                            None
+                            if flat.behavior_probs is None
+                            else flat.behavior_probs[first:last],
+                        )
+        return users, numbers
+
+
+class DatasetCollector(StoredUsers):
+    """Users of a dataset.
+
+    Args:
+        data: the dataset.
+        env: scaling, as constants.
+        shape: R, users of a shard, and T, the largest number of steps of one user.
+        used_once: see `Collector`.
+    """
+
+    def __init__(self, data: Dataset, env: EnvConfig, shape: BatchShape, used_once: bool = False):
+        self.shape = shape
+        self.population, self.used_once = data.users, used_once
+        self._data = data
+        self._width = data.trajectories.observations.shape[1]
+        self.scaler = SignalScaler(env, 1, 1, self._width, 1.0)
+
+    def stored(self) -> list[Trajectories]:
+        """See `StoredUsers.stored`: the same of all replicas."""
+        return [self._data.trajectories] * self.shape.replicas
+
+    def episodes_of(self, user: int) -> Sequence[int]:
+        """See `StoredUsers.episodes_of`; `privacy.population` may be larger than the dataset."""
+        return self._data.episodes_of(user).tolist() if user < self._data.users else ()
+
+    def collect(self, policy_params: Tensor, round_index: int, cohort: Cohort) -> UserBatch:
+        """The trajectories of the members; the policy and the round change nothing.
+
+        They are numbered, so that a user's own random numbers do not depend on who else joins.
+        """
+        users, numbers = self.padded(cohort, self._width)
+        steps, batch = users.steps, users.batch([0.0] * self.shape.replicas)
+        steps["obs"], steps["next_obs"] = self._scaled(batch.obs), self._scaled(batch.next_obs)
+        clear_idle(steps)
+        return replace(
+            batch,
+            obs=steps["obs"],
+            next_obs=steps["next_obs"],
+            rewards=self._rewards(batch.rewards),
+            numbers=numbers,
+        )
+
+    def _scaled(self, obs: Tensor) -> Tensor:
+        """[..., D] in the units of learning."""
+        flat = self.scaler.obs(obs.numpy().reshape(1, -1, obs.shape[-1]), update=None)
+        return torch.from_numpy(flat.reshape(obs.shape).astype(np.float32))
+
+    def _rewards(self, rewards: Tensor) -> Tensor:
+        """[...] in the units of learning."""
+        everyone = np.ones(rewards.shape, bool)
+        return torch.from_numpy(
+            np.asarray(self.scaler.reward(rewards.numpy(), everyone), np.float32)
+        )
+
+    def public(self) -> Transitions:
+        """All steps of the public part."""
+        flat, parts = self._data.trajectories, []
+        for k in self._data.split.public:
+            first, last = int(flat.starts[k]), int(flat.starts[k + 1])
+            obs = np.asarray(flat.observations[first + k : last + k + 1])
+            parts.append((obs[:-1], flat.actions[first:last], flat.rewards[first:last], obs[1:]))
+        columns = [np.concatenate(part) for part in zip(*parts, strict=True)]
+        first_obs, actions, rewards, next_obs = map(torch.from_numpy, columns)
+        return Transitions(
+            obs=self._scaled(first_obs),
+            actions=actions.float(),
+            rewards=self._rewards(rewards),
+            next_obs=self._scaled(next_obs),
+        )
+
+
+class BehaviorCollector(StoredUsers):
+    """Users who acted with a fixed policy once and may join any round: a simulated dataset.
+
+    A user's trajectory is a function of the run's seed and of the user's number. So it is kept in memory,
+    one-hot observations as the index of their 1 (-1: none), and not in a checkpoint. Nothing released holds it.
+
+    Args:
+        config: the environment, whose observations are not scaled.
+        spec: its public facts.
+        policy: the behavior policy.
+        streams: of each replica.
+        population: n users.
+        shape: R, users of a shard, T.
+        used_once: see `Collector`.
+    """
+
+    def __init__(
+        self,
+        config: EnvConfig,
+        spec: EnvSpec,
+        policy: ActingPolicy,
+        streams: list[Streams],
+        population: int,
+        shape: BatchShape,
+        used_once: bool = False,
+    ):
+        self.shape = shape
+        self.population, self.used_once = population, used_once
+        self.scaler = SignalScaler(config, 1, 1, spec.obs_dim, 1.0)
+        self._spec, self._policy = spec, policy
+        together = shard_size(spec, shape.steps)
+        self._arguments = (config, spec, policy, streams, together, shape.steps, 1.0)
+        self._users: list[Trajectories] = []
+
+    def simulate(self) -> Iterator[UserBatch]:
+        """All users in parts, without `behavior_probs`. Raises EnvironmentFailure."""
+        collector = SimulatedCollector(*self._arguments)
+        replicas, room = collector.shape.replicas, collector.shape.users
+        try:
+            for index, start in enumerate(range(0, self.population, room)):
+                sizes = [min(room, self.population - start)] * replicas
+                yield collector.collect(torch.zeros(replicas, 0), index, Cohort(sizes, None))
+        finally:
+            collector.close()
+
+    def stored(self) -> list[Trajectories]:
+        """See `StoredUsers.stored`; the first call simulates them. A user with non-finite data has no step."""
+        if not self._users:
+            parts: list[list[dict[str, np.ndarray]]] = [[] for _ in range(self.shape.replicas)]
+            left = self.population
+            for users in self.simulate():
+                count = min(left, users.mask.shape[1])
+                left -= count
+                probs = behavior_probs_of(self._policy.known, users.obs, users.actions).float()
+                for r, part in enumerate(parts):
+                    part.append(self._kept(replace(users, behavior_probs=probs), r, count))
+            self._users = [_joined(part) for part in parts]
+        return self._users
+
+    def _kept(self, users: UserBatch, r: int, count: int) -> dict[str, np.ndarray]:
+        """The first `count` users of replica r, one after the other."""
+        mask = users.mask[r, :count] & users.valid[r, :count, None]
+        lengths = mask.sum(-1)
+        ends = users.next_obs[r, torch.arange(count), (lengths - 1).clamp_min(0)]
+        obs = torch.cat([users.obs[r, :count], ends[:, None]], dim=1)
+        place = torch.arange(obs.shape[1]).expand(count, -1)
+        obs = torch.where((place == lengths[:, None])[..., None], ends[:, None], obs)
+        kept = obs[place <= lengths[:, None]].numpy()
+        if self._spec.one_hot:
+            kept = np.where(kept.any(-1), kept.argmax(-1), -1).astype(np.int32)
+        names = ("actions", "rewards", "terminated", "behavior_probs")
+        steps = {name: getattr(users, name)[r, :count][mask].numpy() for name in names}
+        return {"observations": kept, "lengths": lengths.numpy(), **steps}
+
+    def episodes_of(self, user: int) -> Sequence[int]:
+        """See `StoredUsers.episodes_of`."""
+        return (user,)
+
+    def observed(self, obs: np.ndarray) -> np.ndarray:
+        """See `StoredUsers.observed`."""
+        if not self._spec.one_hot:
+            return obs
+        return np.eye(self._spec.obs_dim + 1, dtype=np.float32)[obs + 1, 1:]
+
+    def collect(self, policy_params: Tensor, round_index: int, cohort: Cohort) -> UserBatch:
+        """The trajectories of the members; `policy_params` and the round change nothing."""
+        assert cohort.members is not None
+        users, _ = self.padded(cohort, self._spec.obs_dim)
+        there = users.valid.sum(-1).tolist()
+        return users.batch(
+            [float(len(who) - n) for who, n in zip(cohort.members, there, strict=True)]
+        )
+
+
+def _joined(parts: list[dict[str, np.ndarray]]) -> Trajectories:
+    """One after the other, each user one episode."""
+    columns: dict[str, Any] = {k: np.concatenate([part[k] for part in parts]) for k in parts[0]}
+    lengths = columns.pop("lengths")
+    starts = np.concatenate([[0], lengths.cumsum()])
+    return Trajectories(**columns, starts=starts, users=np.arange(len(lengths)))
