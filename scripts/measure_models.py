@@ -24,7 +24,7 @@ from torch import Tensor
 from privrl_bench.composition.compose import compose
 from privrl_bench.envs.registry import make_slots
 from privrl_bench.functional.averaging import AVERAGE
-from privrl_bench.packs.offline.model_based.model_rollouts import UNCERTAINTY
+from privrl_bench.packs.offline.model_based.ensemble import UNCERTAINTY
 from privrl_bench.packs.offline.model_based.offline_training import ModelBased
 from privrl_bench.run.plan import Plan, make_plan
 from privrl_bench.run.workers import make_collector

@@ -41,7 +41,7 @@ def test_every_algorithm_declares_what_it_is():
 
 
 def test_choices_that_models_implement():
-    rollouts = importlib.import_module("privrl_bench.packs.offline.model_based.model_rollouts")
+    rollouts = importlib.import_module("privrl_bench.packs.offline.model_based.ensemble")
     field = algo_schema("primorl").__dataclass_fields__["uncertainty"]
     assert set(field.metadata["range"].options) == set(rollouts.UNCERTAINTY)
 

@@ -8,9 +8,10 @@ from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.bounded import SquashedPolicy
 from privrl_bench.models.mlp import Mlp
-from privrl_bench.packs.offline.model_based.ensemble import Ensemble, Units
-from privrl_bench.packs.offline.model_based.model_rollouts import (
+from privrl_bench.packs.offline.model_based.ensemble import (
+    Ensemble,
     ModelRollouts,
+    Units,
     aleatoric,
     n_step,
     pairwise,

@@ -32,9 +32,8 @@ from privrl_bench.functional.averaging import AVERAGE, averaged
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.bounded import SquashedPolicy
 from privrl_bench.models.mlp import Mlp
-from privrl_bench.packs.offline.model_based.ensemble import Ensemble, Units
+from privrl_bench.packs.offline.model_based.ensemble import Ensemble, ModelRollouts, Units
 from privrl_bench.packs.offline.model_based.model_based_settings import ModelBasedConfig
-from privrl_bench.packs.offline.model_based.model_rollouts import ModelRollouts
 from privrl_bench.privacy.contribution import Contribution, Released
 from privrl_bench.types import State, UserBatch
 

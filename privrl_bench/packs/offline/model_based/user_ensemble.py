@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privrl_bench.functional.optim import Adam, adam_start, adam_step, project
+from privrl_bench.functional.optim import adam_start, adam_step, project
 from privrl_bench.kernels.machine import uses_kernels
 from privrl_bench.packs.offline.model_based import ensemble_training
 from privrl_bench.packs.offline.model_based.ensemble import Ensemble
@@ -78,35 +78,17 @@ def train(
     Returns:
         [N, M * P] displacements, on the CPU.
     """
-    if uses_kernels(start, device):
-        return _sequential(ensemble, start, replica, data, order, config, clip)
-    return train_batched(ensemble, start.to(device), replica, data, order, config, clip).cpu()
-
-
-def _sequential(
-    ensemble: Ensemble,
-    start: Tensor,
-    replica: Tensor,
-    data: tuple[Tensor, Tensor],
-    order: Tensor,
-    config: PrimorlConfig,
-    clip: Clipping,
-) -> Tensor:
+    if not uses_kernels(start, device):
+        return train_batched(ensemble, start.to(device), replica, data, order, config, clip).cpu()
     net, users = ensemble.net, len(replica)
-    table = torch.cat(data, dim=-1).float().contiguous().numpy()
-    begin = start.reshape(len(start), ensemble.members, net.size).contiguous().numpy()
-    whose = replica.numpy()
-    widths = np.array([net.inputs, *net.hidden, net.outputs])
     result = np.empty((users, ensemble.members, net.size), np.float32)
-    ends = np.array(clip.ends)
-
     ensemble_training.train_models(
-        begin,
-        whose,
-        table,
+        start.reshape(len(start), ensemble.members, net.size).contiguous().numpy(),
+        replica.numpy(),
+        torch.cat(data, dim=-1).float().contiguous().numpy(),
         order.numpy(),
-        widths,
-        ends,
+        np.array([net.inputs, *net.hidden, net.outputs]),
+        np.array(clip.ends),
         clip.radius,
         config.model_lr,
         config.model_decay,
@@ -138,15 +120,13 @@ def train_batched(
         leaf = params.detach().requires_grad_()
         loss = ensemble.loss(ensemble.net.forward(leaf, x), y).sum()
         (grad,) = torch.autograd.grad(loss, leaf)
-        params, adam = _step(params, grad + config.model_decay * params, adam, config)
+        grad = grad + config.model_decay * params
+        if config.model_optimizer == "adam":
+            params, adam = adam_step(params, grad, adam, config.model_lr)
+        else:
+            params = params - config.model_lr * grad
         params = begin + clipped(params - begin, clip)
     return (params - begin).reshape(len(replica), members * size)
-
-
-def _step(params: Tensor, grad: Tensor, adam: Adam, config: PrimorlConfig) -> tuple[Tensor, Adam]:
-    if config.model_optimizer == "adam":
-        return adam_step(params, grad, adam, config.model_lr)
-    return params - config.model_lr * grad, adam
 
 
 def clipped(displacement: Tensor, clip: Clipping) -> Tensor:
