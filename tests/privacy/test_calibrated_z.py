@@ -151,13 +151,6 @@ def test_exact_epsilons_equal_those_of_dp_accounting_to_the_last_bit():
             assert exact_gaussian.epsilon_at(sigma, delta) == expected, (sigma, delta)
 
 
-def test_brents_method_refuses_equal_signs_and_takes_a_zero_at_an_end():
-    with pytest.raises(ValueError, match="different signs"):
-        exact_gaussian.brentq(lambda x: x + 2.0, 0.0, 1.0, 1e-12)
-    assert exact_gaussian.brentq(lambda x: x, 0.0, 1.0, 1e-12) == 0.0
-    assert exact_gaussian.brentq(lambda x: x - 1.0, 0.0, 1.0, 1e-12) == 1.0
-
-
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])
 @pytest.mark.parametrize("record", ["gaussian", "correlated"])
 def test_without_dp_accounting_a_ledger_costs_the_same(record, adjacency):

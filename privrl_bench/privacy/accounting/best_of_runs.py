@@ -33,7 +33,6 @@ import numpy as np
 
 from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.accounting.cost import analysed
-from privrl_bench.privacy.accounting.exact_gaussian import brentq
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.noise import noise_source
 
@@ -83,6 +82,7 @@ class RunCount:
         >>> round(RunCount(8.0, 1.0).gamma, 6)
         0.125
         """
+        from scipy.optimize import brentq  # a fifth of a second to import
 
         def excess(log_gamma: float) -> float:
             gamma = math.exp(log_gamma)
@@ -92,7 +92,7 @@ class RunCount:
                 mean = self.shape * (1.0 - gamma) / (gamma * -math.expm1(self.shape * log_gamma))
             return math.log(mean / self.mean)
 
-        return math.exp(brentq(excess, math.log(_LEAST_GAMMA), math.log1p(-1e-9), 1e-13))
+        return math.exp(brentq(excess, math.log(_LEAST_GAMMA), math.log1p(-1e-9), xtol=1e-13))
 
     def draw(self, uniform: float) -> int:
         """The number of runs for a uniform random number in [0, 1), by inversion.

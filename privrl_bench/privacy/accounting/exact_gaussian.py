@@ -1,17 +1,17 @@
-"""Epsilon of the Gaussian mechanism, exactly (Balle and Wang 2018, theorem 8), without SciPy's larger modules.
+"""Epsilon of the Gaussian mechanism, exactly (Balle and Wang 2018, theorem 8), without importing dp-accounting.
 
     delta(epsilon) = Phi(1 / (2 s) - epsilon s) - exp(epsilon) Phi(-1 / (2 s) - epsilon s),   s = sigma
 
 dp-accounting's `get_epsilon_gaussian` computes the same. Importing dp-accounting takes over half a second,
 because it imports `scipy.stats` and `scipy.signal`, and most runs need nothing else of it. Every operation here
-is that of dp-accounting 0.6.0 and of SciPy's `brentq`, in the same order, so that results are equal to the last
-bit; a test compares them.
+is that of dp-accounting 0.6.0, in the same order, so that results are equal to the last bit; a test compares
+them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -55,6 +55,7 @@ def epsilon_at(sigma: float, delta: float) -> float:
         delta: in (0, 1).
     """
     import numpy as np
+    from scipy.optimize import brentq  # a fifth of a second to import
 
     log_delta = float(np.log(delta))
 
@@ -66,7 +67,7 @@ def epsilon_at(sigma: float, delta: float) -> float:
     low, high = 0.0, 1.0
     while _log_delta(sigma, high) > log_delta:
         low, high = high, high * 10.0
-    return brentq(excess, low, high, 1e-12)
+    return float(brentq(excess, low, high, xtol=1e-12))
 
 
 def _log_delta(sigma: float, epsilon: float) -> float:
@@ -79,53 +80,3 @@ def _log_delta(sigma: float, epsilon: float) -> float:
     y = epsilon + log_ndtr(-middle)
     with np.errstate(divide="ignore"):  # ln of a delta that is 0 to rounding is -inf, as it should
         return float(x + np.log1p(-np.exp(y - x))) if y <= x else -math.inf
-
-
-def brentq(function: Callable[[float], float], low: float, high: float, xtol: float) -> float:
-    """A zero of a continuous function between two points where its signs differ (Brent 1973).
-
-    As SciPy's `brentq` with its default `rtol` and `maxiter`.
-
-    Raises:
-        ValueError: the signs are equal.
-        ArithmeticError: it did not converge.
-    """
-    rtol = 4.0 * 2.0**-52
-    before, now, block = low, high, 0.0
-    at_before, at_now, at_block = function(low), function(high), 0.0
-    step = last = 0.0
-    if at_before == 0.0:
-        return before
-    if at_now == 0.0:
-        return now
-    if (at_before < 0.0) == (at_now < 0.0):
-        raise ValueError("f(a) and f(b) must have different signs")
-    for _ in range(100):
-        if at_before != 0.0 and at_now != 0.0 and (at_before < 0.0) != (at_now < 0.0):
-            block, at_block = before, at_before
-            last = step = now - before
-        if abs(at_block) < abs(at_now):
-            before, now, block = now, block, now
-            at_before, at_now, at_block = at_now, at_block, at_now
-        delta = (xtol + rtol * abs(now)) / 2.0
-        half = (block - now) / 2.0
-        if at_now == 0.0 or abs(half) < delta:
-            return now
-        if abs(last) > delta and abs(at_now) < abs(at_before):
-            if before == block:  # interpolate
-                tried = -at_now * (now - before) / (at_now - at_before)
-            else:  # extrapolate
-                here = (at_before - at_now) / (before - now)
-                there = (at_block - at_now) / (block - now)
-                tried = -at_now * (at_block * there - at_before * here)
-                tried /= there * here * (at_block - at_before)
-            if 2.0 * abs(tried) < min(abs(last), 3.0 * abs(half) - delta):
-                last, step = step, tried  # good short step
-            else:
-                last = step = half  # bisect
-        else:
-            last = step = half
-        before, at_before = now, at_now
-        now += step if abs(step) > delta else math.copysign(delta, half)
-        at_now = function(now)
-    raise ArithmeticError("no convergence")
