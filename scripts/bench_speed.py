@@ -112,6 +112,10 @@ class Rounds:
             self._session.step()
         return rounds * self.parts.round_steps * len(self.parts.configs)
 
+    def close(self) -> None:
+        """End its workers."""
+        self._session.close()
+
 
 def in_turn(loops: dict[str, Any], repeats: int, seconds: float) -> dict[str, list[float]]:
     """Steps per second of each loop, `repeats` times in turn, each about `seconds` long."""

@@ -1,11 +1,10 @@
-"""What workers give: time of a round with one, two, ... of them, in turn, in one run.
+"""What workers give: speed of training with one, two, ... of them, in turn, in one run.
 
     python scripts/bench_workers.py [--envs cartpole hopper halfcheetah] [--workers 1 2] [--repeats 5]
                                     [--seconds 4] [--out FILE] [words for privrl-bench]
 
 Whole DPPG rounds, ledger on disk included, evaluations not. Pieces of about `--seconds` alternate between the
-numbers of workers; the medians and the median ratio of neighbours are printed. All release the same parameters,
-which is checked.
+numbers of workers; the medians and the median ratio of neighbours are printed.
 """
 
 from __future__ import annotations
@@ -14,72 +13,38 @@ import argparse
 import json
 import statistics
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
-import torch
+from bench_speed import Rounds, in_turn
 
-from privrl_bench.composition.compose import compose
 from privrl_bench.kernels.machine import one_thread
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.trainer import Trainer
-
-
-def begun(words: list[str], workers: int, folder: Path) -> Trainer:
-    """A run whose workers are ready and whose kernels are compiled."""
-    more = ["log=none", "rounds=100000", f"hardware.workers={workers}"]
-    run = compose([*words, *more])
-    session = Trainer(make_plan([run]).opened([folder / f"{time.time_ns()}.jsonl"]))
-    for _ in range(3):
-        session.step()
-    return session
-
-
-def piece(session: Trainer, rounds: int) -> float:
-    """Seconds of a round, over so many."""
-    start = time.perf_counter()
-    for _ in range(rounds):
-        session.step()
-    return (time.perf_counter() - start) / rounds
 
 
 def bench(words: list[str], workers: list[int], repeats: int, seconds: float) -> dict[str, Any]:
-    """The figures of one environment."""
+    """Speeds of one environment, and their ratios to that of the first number of workers."""
     with tempfile.TemporaryDirectory() as folder:
-        sessions = {count: begun(words, count, Path(folder)) for count in workers}
-        rounds = max(1, round(seconds / piece(sessions[workers[0]], 2)))
-        for count in workers[1:]:
-            piece(sessions[count], 2)
-        times: dict[int, list[float]] = {count: [] for count in workers}
-        for _ in range(repeats):
-            for count, session in sessions.items():
-                times[count].append(piece(session, rounds))
-        first, *others = (one.parts.algo.actor(one.state) for one in sessions.values())
-        same = all(torch.equal(first, one) for one in others)
-        steps = sessions[workers[0]].parts.round_steps
-        for session in sessions.values():
-            session.close()
-    base = times[workers[0]]
-    return {
-        "words": words,
-        "rounds": rounds,
-        "equal": same,
-        "workers": {
-            str(count): {
-                "round_ms": 1e3 * statistics.median(found),
-                "steps_per_second": steps / statistics.median(found),
-                "ratio": statistics.median(a / b for a, b in zip(base, found, strict=True)),
-                "ratios": sorted(a / b for a, b in zip(base, found, strict=True)),
-            }
-            for count, found in times.items()
-        },
-    }
+        loops = {
+            str(count): Rounds([*words, f"hardware.workers={count}"], Path(folder))
+            for count in workers
+        }
+        speeds = in_turn(loops, repeats, seconds)
+        for one in loops.values():
+            one.close()
+    base, found = speeds[str(workers[0])], {}
+    for count, values in speeds.items():
+        ratios = sorted(a / b for a, b in zip(values, base, strict=True))
+        found[count] = {
+            "steps_per_second": statistics.median(values),
+            "ratio": statistics.median(ratios),
+            "ratios": ratios,
+        }
+    return {"words": words, "workers": found}
 
 
 def main() -> None:
     """Measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--envs", nargs="+", default=["cartpole", "hopper", "halfcheetah"])
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--repeats", type=int, default=5)
@@ -90,14 +55,14 @@ def main() -> None:
     rows = []
     for env in arguments.envs:
         words = ["algo=dppg", f"env={env}", *more]
-        row = bench(words, arguments.workers, arguments.repeats, arguments.seconds)
-        rows.append({"env": env, **row})
-        for count, one in row["workers"].items():
+        rows.append(
+            {"env": env, **bench(words, arguments.workers, arguments.repeats, arguments.seconds)}
+        )
+        for count, one in rows[-1]["workers"].items():
+            low, high = one["ratios"][0], one["ratios"][-1]
             print(
-                f"{env:12s} {count} workers  {one['round_ms']:8.1f} ms a round  "
-                f"{one['steps_per_second']:9.0f} steps/s  {one['ratio']:.2f} times "
-                f"({one['ratios'][0]:.2f} to {one['ratios'][-1]:.2f})  "
-                f"{'same parameters' if row['equal'] else 'OTHER PARAMETERS'}",
+                f"{env:12s} {count} workers  {one['steps_per_second']:9.0f} steps/s  {one['ratio']:.2f} times "
+                f"({low:.2f} to {high:.2f})",
                 flush=True,
             )
     if arguments.out:

@@ -39,7 +39,6 @@ NOT_RUN = {
     "privrl collect policy=medium": "tests/packs/offline/test_trained_policy_episodes.py, on another run",
     "privrl collect policy=expert": "the same",
     "privrl reproduce primorl-table6": "needs the dataset of the lines before it",
-    "python scripts/measure_models.py": "tests/packs/offline/test_mopo.py",
     "privrl-bench plugins=[my_plugin]": "tests/test_plugin_template.py, with the template's names",
     "privrl-bench -m plugins=[my_plugin]": "the same",
     "privrl-bench algo=dppg env=gym env.id=minigrid": "needs the package minigrid",

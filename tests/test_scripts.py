@@ -74,15 +74,6 @@ def test_calibration_prints_constants_of_the_right_length(monkeypatch, capsys):
     assert float(lines["reward_scale"]) > 0
 
 
-def test_bench_rlhf_compares_one_by_one_with_all_at_once(monkeypatch, capsys):
-    words = ["bench_rlhf", "--users", "2", "--repeats", "1", "algo.rank=1"]
-    monkeypatch.setattr(sys, "argv", words)
-    load("bench_rlhf").main()
-    said = capsys.readouterr().out
-    assert "small, 2 users, 1728 of 3072 numbers trained" in said
-    assert float(said.rpartition(" ")[2]) < 1e-5
-
-
 def test_bench_gpu_compares_rounds(monkeypatch, capsys):
     module = load("bench_gpu")
     monkeypatch.setitem(

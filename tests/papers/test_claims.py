@@ -6,7 +6,6 @@ import math
 
 import pytest
 import yaml
-from test_scripts import load
 
 from privrl_bench.papers.pages import write_claims as claims
 
@@ -137,17 +136,3 @@ def test_delta_at_and_rounds_for_invert_what_they_should():
         exact = claims.gaussian(z, delta, "zero_out")
         assert claims.delta_at(z, exact) == pytest.approx(delta, rel=1e-5)
     assert claims.rounds_for(math.sqrt, 50.0, 1000, 1e-4) == pytest.approx(2500, abs=1)
-
-
-def test_bench_noise_compares_both_kinds(tmp_path, monkeypatch, capsys):
-    import json
-
-    out = tmp_path / "noise.json"
-    words = ["--envs", "cartpole", "--repeats", "3", "--rounds", "1", "--out", str(out)]
-    monkeypatch.setattr("sys.argv", ["bench_noise", *words])
-    load("bench_noise").main()
-    (row,) = json.loads(out.read_text())
-    assert row["parameters"] >= 4610
-    assert row["secure_ms"] > 0
-    assert 0 < row["share_of_round"] < 1
-    assert "ratio" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The table of searches, from outputs/paper/dppg/tuning/searches.csv (`scripts/tuning_table.py`)."""
+"""The table of searches, which `scripts/tuning_table.py` at commit 509cd63 wrote from searches.csv."""
 
 from __future__ import annotations
 

@@ -1,22 +1,17 @@
 """MOPO: pooled training of the ensemble against plain torch, and the share of real steps."""
 
-import json
 import math
-import runpy
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from helpers import module_of, vector_of
-from offline_runs import SMALL, assert_same, config_of, played, session
+from offline_runs import assert_same, config_of, played, session
 
 from privrl_bench.algorithms.pooled_algorithm import POOLED
 from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.averaging import deployed
 from privrl_bench.run.plan import make_plan
-from privrl_bench.run.runner import run
 from privrl_bench.types import State
 
 
@@ -177,24 +172,6 @@ def test_early_stopping_freezes_what_is_learned(sets) -> None:
         assert torch.equal(one.state.tensors[name][0], x), name
     assert not torch.equal(one.state.tensors["model"][1], frozen["model"])
     one.close()
-
-
-def test_a_script_measures_the_models_of_a_run(sets, tmp_path, capsys, monkeypatch) -> None:
-    words = [f"data.id={sets}", "algo=mopo", *SMALL]
-    run([config_of("mopo", sets)], [tmp_path / "run"], [words])
-    place = Path(__file__).parents[3] / "scripts" / "measure_models.py"
-    argv = [str(place), str(tmp_path / "run"), "--steps", "5", "--rollouts", "3"]
-    monkeypatch.setattr(sys, "argv", argv)
-    capsys.readouterr()
-    runpy.run_path(str(place), run_name="__main__")
-    errors, units, *tenths, last = capsys.readouterr().out.splitlines()
-    assert len(errors.split()) == 1 + 4  # three changes and the reward
-    assert units.startswith("reward   standard deviation ")
-    rewards = [float(line.split()[0]) for line in tenths]
-    assert len(rewards) == 10
-    assert rewards == sorted(rewards)
-    mean = json.loads((tmp_path / "run" / "summary.json").read_text())["return"]["mean"]
-    assert last.endswith(f"in the environment {mean:.0f}")
 
 
 def test_it_is_not_private_and_says_so(sets) -> None:
