@@ -11,7 +11,7 @@ from test_convergence import a_run
 from privrl_bench.papers import kept_returns as kept
 from privrl_bench.papers.convergence import by_setting, keep, kept_runs, table
 from privrl_bench.papers.convergence import kept as kept_of
-from privrl_bench.papers.pages.own_interval import by_our_interval, interval_of
+from privrl_bench.papers.pages.state import by_our_interval, interval_of
 from privrl_bench.papers.paper_item import Line
 
 ENDS = np.array([10, 20, 30, 40])

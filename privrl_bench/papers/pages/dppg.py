@@ -1,45 +1,69 @@
-"""Blocks of the DPPG paper, from runs.csv."""
+"""Blocks of the DPPG paper and of DPPG at small epsilon, from runs.csv and curves.csv.gz."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from functools import cache, partial
 
 import numpy as np
+from scipy.stats import ttest_ind
 
+from privrl_bench.composition.compose import compose
+from privrl_bench.metrics import shown_epsilon
+from privrl_bench.papers.frontier_figure import EPSILONS, USERS, z_of_release
 from privrl_bench.papers.items import finished_runs
 from privrl_bench.papers.pages.store import (
     BLOCKS,
-    LARGE,
     STORE,
     TASKS,
+    Group,
     block,
+    by_task,
     chosen,
+    committed,
+    digits_of,
     each,
     finals,
+    grouped,
+    interval,
     last_fifth,
+    least,
     made_earlier,
+    most,
+    noted,
     paper_table,
     ranged,
+    rounds_of,
+    runs_table,
+    seeds,
     spent,
     spread,
+    status,
     steps,
     stored,
+    theirs,
+    users_of,
     without_repeats,
     z_of,
 )
 from privrl_bench.papers.paper_table import judged
+from privrl_bench.reporting.frontier import Point, best, points, predict, rounds_by_rule
 from privrl_bench.reporting.results_store import read_trivial
-from privrl_bench.reporting.runs import Run
-from privrl_bench.reporting.table_writer import compact
+from privrl_bench.reporting.runs import Run, flatten, number
+from privrl_bench.reporting.table_writer import ABSENT, compact
+
+# --- the paper's table 1, and this project's own settings
 
 
-def printed(env: str, label: str, digits: int = 1) -> str:
+def printed(env: str, label: str) -> str:
     """A number of DPPG's table 1, `-` if it has none."""
-    for cell in paper_table("dppg").cells:
-        if (cell.env, cell.label) == (env, label):
-            return "{:.{d}f} ± {:.{d}f}".format(*cell.paper, d=digits)
-    return "-"
+    cells = (cell for cell in paper_table("dppg").cells if (cell.env, cell.label) == (env, label))
+    return next(map(theirs, cells), ABSENT)
+
+
+def _printed_of(runs: Group) -> str:
+    return printed(runs[0].env, "PPO" if runs[0].algo == "ppo" else f"DPPG z = {z_of(runs)}")
 
 
 FORMAL = {  # start of the runs' keys -> the return that was asked of this project
@@ -57,38 +81,26 @@ MAIN_JOB = (
 )
 
 
-def guarantee(runs: Sequence[Run]) -> list[str]:
-    """Epsilon and status."""
-    return [spent(runs), runs[0].guarantee_status]
-
-
 @block("dppg/formal")
 def _formal() -> str:
-    lines, every = [], list[Run]()
-    for start in FORMAL:
-        runs = chosen("dppg/formal", start)
-        every += runs
-        paper = printed(runs[0].env, f"DPPG z = {z_of(runs)}")
-        line = [TASKS[runs[0].env], z_of(runs), steps(runs), str(len(runs)), ranged(runs)]
-        lines.append([*line, last_fifth(runs), paper, spent(runs), runs[0].guarantee_status])
-    head = ["DPPG on", "z", "steps", "seeds", "return (min to max)", "last fifth"]
-    head += ["the paper's, not formal", "epsilon", "status"]
-    return noted(compact(head, without_repeats(lines)), every)
+    groups = [chosen("dppg/formal", start) for start in FORMAL]
+    columns = {"z": z_of, "steps": steps, "seeds": seeds, "return (min to max)": ranged}
+    columns |= {"last fifth": last_fifth, "the paper's, not formal": _printed_of}
+    columns |= {"epsilon": spent, "status": status}
+    return noted(runs_table("DPPG on", by_task(groups), columns), groups)
 
 
 @block("dppg/formal-intervals")
 def _formal_intervals() -> str:
-    lines, every = [], list[Run]()
-    for start, asked in FORMAL.items():
-        runs = chosen("dppg/formal", start)
-        every += runs
-        values, paper = finals(runs), printed(runs[0].env, f"DPPG z = {z_of(runs)}")
-        line = [TASKS[runs[0].env], z_of(runs), str(len(runs)), spread(values)]
+    lines, groups = [], [chosen("dppg/formal", start) for start in FORMAL]
+    for runs, asked in zip(groups, FORMAL.values(), strict=True):
+        values = finals(runs)
+        line = [TASKS[runs[0].env], z_of(runs), seeds(runs), spread(values)]
         line += [f"{min(values):.1f}", f"{max(values):.1f}", spent(runs), asked]
-        lines.append([*line, paper.partition(" ")[0]])
+        lines.append([*line, _printed_of(runs).partition(" ")[0]])
     head = ["task", "z", "seeds", "return ± 95 % interval over seeds", "min", "max", "epsilon"]
     head += ["asked of this project", "the paper's, not formal"]
-    return noted(compact(head, lines), every)
+    return noted(compact(head, lines), groups)
 
 
 @block("dppg/table1")
@@ -97,16 +109,15 @@ def _table1() -> str:
     runs, trivial = finished_runs(folder, table), read_trivial(folder)
     lines = []
     for cell in table.cells:
-        digits = 0 if cell.env in LARGE else 1
         ours, formal = runs[cell.paper_like], runs.get(cell.formal, [])
         cost = f" ({spent(ours, digits=3)})" if cell.formal else ""
         lines.append(
             [
                 TASKS[cell.env],
                 cell.label,
-                printed(cell.env, cell.label, digits),
-                spread(finals(ours), digits) + cost,
-                f"{spread(finals(formal), digits)} ({spent(formal, digits=3)})" if formal else "",
+                theirs(cell, digits_of(ours)),
+                interval(ours) + cost,
+                f"{interval(formal)} ({spent(formal, digits=3)})" if formal else "",
                 trivial[cell.env].partition(" ")[0] if cell.label == "PPO" else "",
             ]
         )
@@ -128,19 +139,15 @@ def _verdict() -> str:
 
 @block("dppg/main_job")
 def _main_job() -> str:
-    lines, every = [], list[Run]()
-    for start in MAIN_JOB:
-        runs = chosen("dppg/main_job", start)
-        every += runs
-        first = runs[0]
-        label = "PPO" if first.algo == "ppo" else f"DPPG z = {z_of(runs)}"
-        line = [f"{first.algo.upper()} {TASKS[first.env]}", z_of(runs), steps(runs), str(len(runs))]
-        line += [ranged(runs), last_fifth(runs), printed(first.env, label), spent(runs)]
-        formula = "-" if first.z is None else spent(runs, "epsilon_paper")
-        lines.append([*line, formula, first.guarantee_status])
-    head = ["algorithm, task", "z", "steps", "seeds", "return (min to max)", "last fifth", "paper"]
-    head += ["epsilon", "the paper's formula", "status"]
-    return noted(compact(head, without_repeats(lines)), every)
+    def formula(runs: Group) -> str:
+        return ABSENT if runs[0].z is None else spent(runs, "epsilon_paper")
+
+    groups = [chosen("dppg/main_job", start) for start in MAIN_JOB]
+    rows = [(f"{runs[0].algo.upper()} {TASKS[runs[0].env]}", runs) for runs in groups]
+    columns = {"z": z_of, "steps": steps, "seeds": seeds, "return (min to max)": ranged}
+    columns |= {"last fifth": last_fifth, "paper": _printed_of, "epsilon": spent}
+    columns |= {"the paper's formula": formula, "status": status}
+    return noted(runs_table("algorithm, task", rows, columns), groups)
 
 
 @block("dppg/formal_ablation")
@@ -163,20 +170,352 @@ def _ablation() -> str:
         for label, words in rows.items()
     }
     found["`+paper=dppg` as it is (main job)"] = chosen("dppg/main_job", "dppg/cartpole/z=3,")
-    lines = [
-        [label, z_of(runs), each(runs), f"{np.mean(finals(runs)):.0f}", *guarantee(runs)]
-        for label, runs in found.items()
-    ]
-    table = compact(["setting", "z", "returns", "mean", "epsilon", "status"], lines)
-    return noted(table, [run for runs in found.values() for run in runs])
-
-
-def noted(table: str, runs: Sequence[Run]) -> str:
-    """A table, and the note on its runs whose settings are not today's."""
-    return f"{table}\n\n{made_earlier(runs)}".rstrip()
+    columns = {"z": z_of, "returns": each, "mean": lambda runs: f"{np.mean(finals(runs)):.0f}"}
+    columns |= {"epsilon": spent, "status": status}
+    return noted(runs_table("setting", found.items(), columns), found.values())
 
 
 BLOCKS |= {
     f"made_at/{item}": partial(lambda item: made_earlier(stored(f"dppg/{item}")), item)
     for item in ("gradient_tuning", "halfcheetah_tuning")
+}
+
+FACTORS = {  # recorded words beside those of `+paper=dppg` -> what they change
+    "": "as the paper does it, here",
+    "env.reward_scaling=none": "raw rewards",
+    "algo.time_limit=terminate": "time limits as terminations",
+    "algo.advantage_scope=minibatch": "advantages normalised per minibatch",
+    "algo.local_adam=seeded": "local Adam seeded from the last release",
+}
+_ALWAYS = ("algo=dppg", "paper=dppg", "+paper=dppg", "env=", "privacy.z=", "seed=", "rounds=")
+
+
+@block("dppg/causes")
+def _causes() -> str:
+    """Cells below the paper's interval: the paper's runs with one factor changed."""
+
+    def factor(run: Run) -> str:
+        return " ".join(word for word in run.overrides if not word.startswith(_ALWAYS))
+
+    def key(run: Run) -> tuple[str, str, int]:
+        return run.env, f"{run.z:g}", list(FACTORS).index(factor(run))
+
+    def cell(runs: Group) -> str:
+        return f"{TASKS[runs[0].env]}, z = {z_of(runs)} (paper: {_printed_of(runs)})"
+
+    columns: dict[str, Callable[[Group], str]] = {
+        "runs": lambda runs: FACTORS[factor(runs[0])],
+        "seeds": seeds,
+        "final evaluation ± 95 % interval over seeds": lambda runs: spread(finals(runs)),
+        "min": lambda runs: f"{min(finals(runs)):.1f}",
+        "max": lambda runs: f"{max(finals(runs)):.1f}",
+        "training episodes, last tenth of the run": lambda runs: spread(
+            [run.training_return for run in runs]
+        ),
+    }
+    groups = grouped(stored("dppg/causes"), key)
+    return runs_table("cell", [(cell(runs), runs) for runs in groups], columns)
+
+
+# --- small epsilon, beside PPO and DPPG without noise
+
+SMALL, GAP = "dppg/small_epsilon", "dppg/gap"
+# Of the README's table: task and the largest epsilon, the smallest that solves it or the one asked for.
+ROWS = {
+    **{"cartpole": 0.14, "acrobot": 1.0, "dosing0": 1.0},
+    **{"pendulum": 4.4, "hopper": 4.4, "halfcheetah": 4.4},
+}
+# Its epsilons, and that of Dosing for the other task. CartPole has 500 in every run.
+NOISE = {
+    **{"acrobot": 1.0, "dosing0": 1.0, "dosing1": 1.0},
+    **{"pendulum": 4.378, "hopper": 4.378, "halfcheetah": 4.378},
+}
+_SAME = 0.01  # relative difference: rounds of another size end at another step
+
+
+def _epsilon(run: Run) -> float:
+    return number(run.summary["epsilon"])
+
+
+def _steps(run: Run) -> float:
+    return number(run.summary["steps"])
+
+
+def noiseless(env: str) -> list[Run]:
+    """DPPG's runs without noise."""
+    return [run for run in stored(GAP) if (run.env, run.algo) == (env, "dppg")]
+
+
+def private(env: str) -> list[Run]:
+    """Private runs with the users and rounds of those without noise."""
+    sizes = {(users_of(run), rounds_of(run)) for run in noiseless(env)[:1]}
+    own = [run for run in stored(SMALL) if run.env == env]
+    return [run for run in own if (users_of(run), rounds_of(run)) in sizes]
+
+
+def ppo(env: str, beside: Group) -> list[list[Run]]:
+    """PPO's runs on a task, those of the same number of steps together, nearest to the others first."""
+    groups = grouped((r for r in stored(GAP) if (r.env, r.algo) == (env, "ppo")), _steps)
+    return sorted(groups, key=lambda group: abs(_steps(group[0]) - _steps(beside[0])))
+
+
+def _with_steps(groups: Iterable[Group], beside: Group, show: Callable[[Group], str]) -> str:
+    """Each group's returns, with its steps where they are not those of the other runs."""
+    cells = []
+    for group in groups:
+        equal = abs(_steps(group[0]) / _steps(beside[0]) - 1) < _SAME
+        cells.append(show(group) + ("" if equal else f", {steps(group)} steps"))
+    return "; ".join(cells)
+
+
+def _counted(runs: Group) -> str:
+    return f"{interval(runs)} ({len(runs)})"
+
+
+def _users(runs: Group) -> str:
+    return f"{users_of(runs[0]):,}"
+
+
+def _rounds(runs: Group) -> str:
+    return f"{rounds_of(runs[0]):,}"
+
+
+@block(SMALL)
+def _small_epsilon() -> str:
+    def key(run: Run) -> tuple[int, float, int, int]:
+        return list(TASKS).index(run.env), _epsilon(run), users_of(run), -rounds_of(run)
+
+    columns = {"epsilon": spent, "z": z_of, "users of a run": _users, "rounds": _rounds}
+    columns |= {"steps": steps, "seeds": seeds, "return ± 95 % interval over seeds": interval}
+    columns |= {"min": least, "max": most, "status": status}
+    return runs_table("task", by_task(grouped(stored(SMALL), key)), columns)
+
+
+@block("readme")
+def _readme() -> str:
+    """One row for each task, at an epsilon that means something: the largest that `ROWS` allows."""
+    groups = []
+    for env, allowed in ROWS.items():
+        runs = [r for r in stored(SMALL) if r.env == env and _epsilon(r) <= allowed + 1e-6]
+        groups.append([run for run in runs if _epsilon(run) == max(map(_epsilon, runs))])
+    columns = {"epsilon": spent, "users of a run": _users, "steps": steps, "seeds": seeds}
+    columns |= {"return": interval}
+    columns |= {"PPO": lambda runs: _with_steps(ppo(runs[0].env, runs), runs, interval)}
+    return runs_table("task", by_task(groups), columns)
+
+
+@block(GAP)
+def _gap() -> str:
+    """The gap between DPPG and PPO at equal steps: the part of the learner and the part of the noise."""
+    lines = []
+    for env in TASKS:
+        without = noiseless(env)
+        for runs in grouped(private(env), lambda run: -_epsilon(run)):
+            pooled, digits = ppo(env, without), digits_of(runs)
+            means = [float(np.mean(finals(some))) for some in (pooled[0], without, runs)]
+            parts = [means[0] - means[2], means[0] - means[1], means[1] - means[2]]
+            line = [TASKS[env], steps(runs), _with_steps(pooled, runs, _counted)]
+            line += [_counted(without), spent(runs), _counted(runs)]
+            lines.append([*line, *[f"{x:.{digits}f}" for x in parts]])
+    head = ["task", "steps", "PPO", "DPPG, z = 0", "epsilon", "DPPG"]
+    return compact([*head, "gap", "learner", "noise"], without_repeats(lines))
+
+
+@block("dppg/noise")
+def _noise() -> str:
+    parts = []
+    for env, epsilon in NOISE.items():
+        runs = [run for run in private(env) if abs(_epsilon(run) - epsilon) < _SAME]
+        samples, digits = (finals(noiseless(env)), finals(runs)), digits_of(runs)
+        low, high = ttest_ind(*samples, equal_var=False).confidence_interval()
+        cost = np.mean(samples[0]) - np.mean(samples[1])
+        shown = f"{cost:,.{digits}f} ({low:,.{digits}f} to {high:,.{digits}f})"
+        parts.append(f"{TASKS[env]} {shown} at {spent(runs)}")
+    return ", ".join(parts)
+
+
+# --- the measured frontier, and runs that did not make it
+
+
+@cache
+def measured(env: str) -> tuple[Point, ...]:
+    """The points of an environment with today's default settings."""
+    settings = dict(flatten(asdict(compose(["algo=dppg", f"env={env}"]))))
+    return tuple(points("dppg", env, settings, STORE))
+
+
+@cache
+def environments() -> list[str]:
+    """Those with measured runs of the default values at several noises, in the order of the tables."""
+    return [env for env in TASKS if len({one.noise for one in measured(env)} - {0.0}) > 1]
+
+
+@block("dppg/frontier")
+def _frontier() -> str:
+    lines = []
+    for env in environments():
+        for users in USERS:
+            found = [best(measured(env), users, z_of_release(epsilon)) for epsilon in EPSILONS]
+            cells = [ABSENT if one is None else f"{one.mean:.0f} ({one.rounds})" for one in found]
+            lines.append([TASKS[env], f"{users:,}", *cells])
+    head = ["task", "users", *(f"epsilon {shown_epsilon(one)}" for one in EPSILONS)]
+    return compact(head, without_repeats(lines))
+
+
+@block("dppg/split_rule")
+def _rule() -> str:
+    lines = []
+    for env in environments():
+        if len({one.rounds for one in measured(env)}) > 1:  # else there is nothing to choose from
+            lost = regrets(env)
+            lines.append([TASKS[env], str(len(lost)), f"{np.mean(lost):.1f}", f"{max(lost):.1f}"])
+    return compact(["task", "users and epsilons", "mean return lost", "most"], lines)
+
+
+def regrets(env: str) -> list[float]:
+    """Return of the best split less that of the rule, for 1,000 to 1,000,000 users and every epsilon."""
+    found, clip = [], compose(["algo=dppg", f"env={env}"]).privacy.clip
+    choices = sorted({one.rounds for one in measured(env)})
+    for users in np.geomspace(1e3, 1e6, 13).astype(int).tolist():
+        for z in map(z_of_release, EPSILONS):
+            top = best(measured(env), users, z)
+            ruled = predict(measured(env), users, z, rounds_by_rule(choices, users, z, clip))
+            if top is not None and ruled is not None:
+                found.append(top.mean - ruled.mean)
+    return found
+
+
+@block("dppg/frontier_check")
+def _check() -> str:
+    def key(run: Run) -> tuple[str, float, int, int]:
+        return run.env, float(run.z or 0.0), users_of(run), rounds_of(run)
+
+    def predicted(runs: Group) -> str:
+        env, z, users, rounds = key(runs[0])
+        one = predict(measured(env), users, z, rounds)
+        return ABSENT if one is None else f"{one.mean:.1f} ({one.low:.1f} to {one.high:.1f})"
+
+    def found(runs: Group) -> str:
+        values = finals(runs)
+        return f"{np.mean(values):.1f} ({min(values):.1f} to {max(values):.1f})"
+
+    columns = {"epsilon": spent, "users": _users, "rounds": lambda runs: str(rounds_of(runs[0]))}
+    columns |= {"seeds": seeds, "predicted": predicted, "measured": found}
+    return runs_table("task", by_task(grouped(stored("dppg/frontier_check"), key)), columns)
+
+
+@block("dppg/preview_check")
+def _previews() -> str:
+    lines = []
+    for runs in grouped(
+        stored("dppg/preview_check"), lambda run: (run.z or 0.0, run.guarantee_status != "none")
+    ):
+        real, values = status(runs) != "none", finals(runs)
+        what = "256 users a round" if real else "64 users a round, the noise of 256"
+        cells = [f"{np.mean(values):.1f}", f"{min(values):.1f}", f"{max(values):.1f}"]
+        lines.append([z_of(runs), what, spent(runs) if real else ABSENT, seeds(runs), *cells])
+    return compact(["z", "cohort", "epsilon", "seeds", "mean return", "min", "max"], lines)
+
+
+BLOCKS["dppg/tuning"] = lambda: (STORE / "dppg" / "tuning" / "table.md").read_text().strip()
+
+# --- language models
+
+_TEXT = "dppg/sentiment_small/"
+LINES = {  # label -> beginning of the keys of its runs
+    "PPO": "ppo/sentiment_small/seed",
+    "DPPG z = 0.01": f"{_TEXT}z=0.01,algo.",
+    "DPPG z = 0.01, values for z = 0.5": f"{_TEXT}z=0.01,seed",
+    "DPPG z = 0.5": f"{_TEXT}z=0.5,",
+}
+
+
+def _start_of(runs: Group, name: str | None = None) -> float:
+    """Mean over seeds of a metric before training."""
+    return float(np.mean([run.curve(name)[1][0] for run in runs]))
+
+
+def _last(runs: Group, name: str, digits: int) -> str:
+    """Least and largest last value of a metric."""
+    values = [run.curve(name)[1][-1] for run in runs]
+    digits = 0 if max(values) >= 100 else digits
+    return f"{min(values):,.{digits}f} to {max(values):,.{digits}f}"
+
+
+def _score(runs: Group) -> str:
+    return spread(finals(runs), 2)
+
+
+def _gain(runs: Group) -> float:
+    """Mean score less that of the start model."""
+    return float(np.mean(finals(runs))) - _start_of(runs)
+
+
+_TEXTS: dict[str, Callable[[Group], str]] = {
+    "perplexity": lambda runs: _last(runs, "eval/perplexity", 1),
+    "KL, nats": lambda runs: _last(runs, "eval/kl", 0),
+}
+
+
+@block("dppg/fig7")
+def _texts() -> str:
+    found = {label: chosen("dppg/fig7", key) for label, key in LINES.items()}
+    columns = {"epsilon": spent, "seeds": seeds, "mean score": _score}
+    columns |= {"gain": lambda runs: f"{_gain(runs):.2f}"}
+    columns |= {"of PPO's": lambda runs: f"{100 * _gain(runs) / _gain(found['PPO']):.0f} %"}
+    return runs_table("", found.items(), columns | _TEXTS)
+
+
+@block("dppg/fig7-start")
+def _start() -> str:
+    runs = chosen("dppg/fig7", LINES["PPO"])
+    return f"{_start_of(runs):.2f}, and perplexity {_start_of(runs, 'eval/perplexity'):.1f}"
+
+
+@block("dppg/rlhf-epsilon")
+def _by_epsilon() -> str:
+    lines = []
+    for users, words in (("128", ""), ("512", "privacy.users_per_round=512,")):
+        for z in ("0.01", "0.1", "0.5", "1", "2"):
+            runs = chosen("dppg/rlhf-epsilon", f"{_TEXT}z={z},{words}seed")
+            more = (show(runs) for show in _TEXTS.values())
+            lines.append([users, z, spent(runs), seeds(runs), _score(runs), *more])
+    names = ["users in a round", "z", "epsilon", "seeds", "mean score", *_TEXTS]
+    return compact(names, lines)
+
+
+# --- correlated noise beside independent noise
+
+NOISES = ("independent noise", "correlated noise")
+
+
+def beside(item: str, prefix: str = "") -> str:
+    """Final return with either noise, by environment and z, where one of them is correlated."""
+    found = {
+        (line["panel"], line["z"], line["line"].removeprefix(prefix)): line
+        for line in committed(item)
+    }
+    rows = []
+    for (panel, z, name), line in found.items():
+        if name == NOISES[1]:
+            both = [found.get((panel, z, noise), {}).get("return", "") for noise in NOISES]
+            rows.append([panel, z, line["epsilon"], line["seeds"], *both])
+    return compact(["task", "z", "epsilon", "seeds", *NOISES], without_repeats(rows))
+
+
+@block("dppg/correlation")
+def _correlations() -> str:
+    lines = committed("dppg/correlation")
+    values = list(dict.fromkeys(line["privacy.correlation"] for line in lines))
+    panels: dict[str, dict[str, str]] = {}
+    for line in lines:
+        panels.setdefault(line["panel"], {})[line["privacy.correlation"]] = line["return"]
+    rows = [[panel, *(found.get(value, "") for value in values)] for panel, found in panels.items()]
+    return compact(["task", *values], rows)
+
+
+BLOCKS |= {
+    "dppg/correlated-fig2": lambda: beside("dppg/fig2", "formal, "),
+    "dppg/correlated-low-epsilon": lambda: beside("dppg/correlated-low-epsilon"),
+    "dppg/correlated-mujoco": lambda: beside("dppg/correlated-mujoco"),
 }

@@ -107,8 +107,11 @@ def _item(folder: Path) -> Callable[[Path], Path]:
         from privrl_bench.papers.pages import collect_results
 
         found = collect_results.paper_item(folder)
-        run = found is None or bool(found[1].settings())
-        if run or not collect_results.draw_from_table(found[1], folder, out):
+        if (
+            found is None
+            or found[1].settings()
+            or not collect_results.draw_from_table(found[1], folder, out)
+        ):
             collect_results.report(folder, out)
         return next(out.glob("figure.*"))
 
@@ -124,7 +127,7 @@ def _small_epsilon(out: Path) -> Path:
 def _frontier(env: str) -> Callable[[Path], Path]:
     def draw(out: Path) -> Path:
         from privrl_bench.papers.frontier_figure import draw_frontier
-        from privrl_bench.papers.pages.frontier import measured
+        from privrl_bench.papers.pages.dppg import measured
 
         without = [sum(one.values) / len(one.values) for one in measured(env) if one.noise == 0]
         draw_frontier(measured(env), TASKS[env], max(without, default=None), out / f"{env}.svg")

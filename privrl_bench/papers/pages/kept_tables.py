@@ -1,7 +1,4 @@
-"""Blocks of items whose runs were not kept, from their table.md and JSON files.
-
-Each function of `BLOCKS` returns the text of one block.
-"""
+"""Blocks of items whose runs were not kept, from their table.md and JSON files, and of DP-LSTD beside GPOPE."""
 
 from __future__ import annotations
 
@@ -9,70 +6,84 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from privrl_bench.metrics import shown_epsilon, shown_measured
-from privrl_bench.papers.pages.store import BLOCKS, STORE
+from privrl_bench.papers.pages.store import (
+    BLOCKS,
+    STORE,
+    block,
+    committed,
+    finals,
+    grouped,
+    selected,
+    stored,
+    without_repeats,
+)
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
-from privrl_bench.reporting.table_writer import compact, parsed
+from privrl_bench.reporting.runs import Run, nested
+from privrl_bench.reporting.table_writer import compact
+
+# --- Doulazmi and Odonnat
 
 
-def committed(item: str, **wanted: str) -> list[dict[str, str]]:
-    """Lines of an item's table.md with these cells; for items whose runs were not kept."""
-    lines = parsed((STORE / item / "table.md").read_text())
-    return [one for one in lines if all(one[key] == value for key, value in wanted.items())]
-
-
-# --- Doulazmi and Odonnat, whose runs were not kept
-
-
-def solved(item: str, panel: str, columns: Sequence[str], first: str) -> str:
+def solved(item: str, panel: str, columns: Sequence[str], first: str, **more: Any) -> str:
     """Lines of the panels whose names begin with `panel`, each once: sigma, and these columns."""
     names = {"median": "median episode", "mean episode": "mean"}
-    found = {one["line"]: one for one in committed(item) if one["panel"].startswith(panel)}
-    lines = [
-        [label.removeprefix("sigma "), *(line[name] for name in columns)]
-        for label, line in found.items()
-    ]
-    return compact([first, *(names.get(name, name) for name in columns)], lines)
+    lines = {one["line"]: one for one in committed(item) if one["panel"].startswith(panel)}
+    shown: dict[str, Any] = {first: lambda line: line["line"].removeprefix("sigma ")}
+    shown |= {names.get(name, name): more.get(name, name) for name in columns}
+    return selected(lines.values(), shown)
 
 
-def central() -> str:
-    """REINFORCE with noise on gradients. Its epsilon is computed, so that it is rounded up."""
-    lines = parsed(solved("dp-rl/fig3", "REINFORCE", CENTRAL, GRADIENTS))
-    for line in lines:
-        sigma = line[GRADIENTS].partition(",")[0]
-        if float(sigma):
-            event = ReleaseEvent("gaussian", float(sigma) / 2, "zero_out", sampling="fixed")
-            line["epsilon"] = shown_epsilon(ledger_epsilon([event], 1e-5))
-    return compact(list(lines[0]), [list(line.values()) for line in lines])
+def _computed(line: dict[str, str]) -> str:
+    """Epsilon of noise on gradients, rounded up, which the table's is not."""
+    sigma = float(line["line"].removeprefix("sigma ").partition(",")[0])
+    event = ReleaseEvent("gaussian", sigma / 2, "zero_out", sampling="fixed")
+    return shown_epsilon(ledger_epsilon([event], 1e-5)) if sigma else line["epsilon"]
 
 
-CENTRAL = ("solved", "median", "quartiles", "mean episode", "epsilon")
-LATE = ("solved", "median", "quartiles", "mean episode", "last 100 episodes", "epsilon")
+def _variant(line: dict[str, str]) -> str:
+    return line["variant"].split("=")[1].removesuffix(".0")
+
+
+SPEED = ("solved", "median", "quartiles")
+LATE = (*SPEED, "mean episode", "last 100 episodes", "epsilon")
 GRADIENTS = "noise on gradients, their sigma"
+_ENDS = {"min": "min", "max": "max"}
 BLOCKS |= {
-    "dp-rl/fig3": central,
-    "dp-rl/fig6": lambda: solved(
-        "dp-rl/fig6", "REINFORCE", ("solved", "median", "quartiles", "epsilon"), "sigma"
+    "dp-rl/fig3": lambda: solved(
+        "dp-rl/fig3", "REINFORCE", (*LATE[:4], "epsilon"), GRADIENTS, epsilon=_computed
     ),
+    "dp-rl/fig6": lambda: solved("dp-rl/fig6", "REINFORCE", (*SPEED, "epsilon"), "sigma"),
     "dp-rl/fig3-dqn": lambda: solved("dp-rl/fig3", "DQN", LATE, f"{GRADIENTS}, as in their text"),
     "dp-rl/fig3-code": lambda: solved(
-        "dp-rl/fig3-code",
-        "DQN, noise as in their code",
-        LATE,
-        f"{GRADIENTS}, as in their code",
+        "dp-rl/fig3-code", "DQN, noise as in their code", LATE, f"{GRADIENTS}, as in their code"
     ),
     "dp-rl/fig6-dqn": lambda: solved("dp-rl/fig6", "DQN", LATE[:-1], "sigma"),
+    "dp-rl/dqn-people": lambda: selected(
+        reversed(committed("dp-rl/dqn-people")),
+        {"z": "z", "epsilon": "epsilon", "final return, five seeds": "return (mean ± 95 % CI)"}
+        | _ENDS,
+    ),
+    "dp-rl/averaging": lambda: selected(
+        reversed(committed("dp-rl/averaging")),
+        {"": "algo", "z": "z", "epsilon": "epsilon", "`algo.averaging`": _variant, "seeds": "seeds"}
+        | {"return ± 95 % interval": "return (mean ± 95 % CI)"}
+        | _ENDS,
+    ),
 }
 
 
-# --- GPOPE, whose runs were not kept
+# --- GPOPE
 
 
-def errors(
-    item: str, panels: Sequence[str], names: Sequence[str], rows: Sequence[str], level: str
-) -> str:
-    """Errors by n (rows) and line (columns), rounds in brackets; `level` has one error for all n."""
+LEVEL = "theta = 0 (does nothing)"  # it has one error for all n
+
+
+def errors(item: str, panels: Sequence[str], names: Sequence[str], rows: Sequence[str]) -> str:
+    """Errors by n (rows) and line (columns), rounds in brackets."""
     lines = [line for panel in panels for line in committed(item, panel=panel)]
     several = len({line["rounds"] for line in lines if line["rounds"] != "1"}) > 1
     found = {
@@ -84,11 +95,11 @@ def errors(
         [
             f"{int(n):,}",
             *(found[name, n] for name in names),
-            found[level, rows[0]].partition(" ")[0],
+            found[LEVEL, rows[0]].partition(" ")[0],
         ]
         for n in rows
     ]
-    return compact(["n", *names, level], cells)
+    return compact(["n", *names, LEVEL], cells)
 
 
 def error_of(line: dict[str, Any]) -> str:
@@ -96,7 +107,6 @@ def error_of(line: dict[str, Any]) -> str:
     return next(value for key, value in line.items() if key.endswith("mean ± std"))
 
 
-LEVEL = "theta = 0 (does nothing)"
 RIVALS = ("DP-LSW, epsilon 1", "DP-LSW, epsilon 0.1")
 CHAIN = ("GPOPE", "DP-LSL", "DP-LSW")
 HIV = ("GPOPE, epsilon 10", "GPOPE, epsilon 1", "GPOPE, epsilon 0.1", "WIS-LSTD, not private")
@@ -107,37 +117,78 @@ BLOCKS |= {
         ["chain, epsilon 1", "chain, epsilon 0.1"],
         [*(f"{name}, epsilon {e}" for e in ("1", "0.1") for name in CHAIN), LSTD],
         SIZES,
-        LEVEL,
     ),
-    "gpope/fig2": lambda: errors("gpope/fig2", ["mountain car"], RIVALS, SIZES, LEVEL),
-    "gpope/fig3": lambda: errors("gpope/fig3", ["on-policy"], [*HIV[:3], LSTD], SIZES, LEVEL),
-    "gpope/fig4": lambda: errors("gpope/fig4", ["HIV"], HIV, PATIENTS, LEVEL),
+    "gpope/fig2": lambda: errors("gpope/fig2", ["mountain car"], RIVALS, SIZES),
+    "gpope/fig3": lambda: errors("gpope/fig3", ["on-policy"], [*HIV[:3], LSTD], SIZES),
+    "gpope/fig4": lambda: errors("gpope/fig4", ["HIV"], HIV, PATIENTS),
 }
 
 
-# --- DQN, audit, speed
+# --- DP-LSTD beside GPOPE: errors as shares of that of theta = 0, which uses no user's data
+
+DP_LSTD = "gpope/dp_lstd"
+PANELS = {  # task, evaluated policy -> name, item and panel of the figure with GPOPE's errors
+    ("chain", None): ("chain", "gpope/fig1", "chain, epsilon {epsilon}"),
+    ("mountain_car", None): ("mountain car, on-policy", "gpope/fig3", "on-policy"),
+    ("mountain_car", "uniform"): (
+        "mountain car, target uniform",
+        "gpope/fig3",
+        "off-policy, target uniform",
+    ),
+    ("hiv", "hiv:greedy"): ("HIV", "gpope/fig4", "HIV"),
+}
 
 
-def people() -> str:
-    """Final return of DQN whose unit is a person, by z."""
-    lines = [
-        [line["z"], line["epsilon"], line["return (mean ± 95 % CI)"], line["min"], line["max"]]
-        for line in reversed(committed("dp-rl/dqn-people"))
-    ]
-    return compact(["z", "epsilon", "final return, five seeds", "min", "max"], lines)
+def _given(run: Run, key: str) -> str | None:
+    """The value of a key on the command line."""
+    return dict(word.split("=", 1) for word in run.overrides).get(key)
 
 
-def averaging() -> str:
-    """Return with and without an average of the released policies."""
-    lines = [
-        [line["algo"], line["z"], line["epsilon"], line["variant"].split("=")[1].removesuffix(".0"),
-         line["seeds"], line["return (mean ± 95 % CI)"], line["min"], line["max"]]
-        for line in reversed(committed("dp-rl/averaging"))
-    ]  # fmt: skip
-    return compact(
-        ["", "z", "epsilon", "`algo.averaging`", "seeds", "return ± 95 % interval", "min", "max"],
-        lines,
+def _task(run: Run) -> tuple[str, str | None]:
+    return run.env, _given(run, "algo.target")
+
+
+def _order(run: Run) -> tuple[int, float, int]:
+    users = int(nested(run.config, "privacy", "population"))
+    return list(PANELS).index(_task(run)), -round(run.epsilon, 3), users
+
+
+@block(DP_LSTD)
+def _dp_lstd() -> str:
+    runs = stored(DP_LSTD)
+    zeros = {_task(run): run.final_value for run in runs if run.algo == "gpope"}
+    lines = []
+    for same in grouped((run for run in runs if run.algo == "dp_lstd"), _order):
+        (_, _, users), task = _order(same[0]), _task(same[0])
+        shares = np.array(finals(same)) / zeros[task]
+        epsilon = str(_given(same[0], "privacy.epsilon"))
+        label, item, panel = PANELS[task]
+        error = f"{shares.mean():.3g} ± {shares.std(ddof=1):.2g}"
+        lines.append(
+            [
+                label,
+                epsilon,
+                f"{users:,}",
+                f"{error} ({len(same)})",
+                _gpope(item, panel.replace("{epsilon}", epsilon), epsilon, users),
+            ]
+        )
+    head = ["task", "epsilon", "n", "DP-LSTD (trials)", "GPOPE (trials; rounds)"]
+    return compact(head, without_repeats(lines))
+
+
+def _gpope(item: str, panel: str, epsilon: str, users: int) -> str:
+    """GPOPE's error in the paper's figure, as a share of that of theta = 0."""
+    lines = {line["line"]: line for line in committed(item, panel=panel) if line["n"] == str(users)}
+    zero = next(line for line in committed(item, panel=panel) if line["line"] == LEVEL)
+    line = lines[f"GPOPE, epsilon {epsilon}"]
+    mean, spread = (
+        float(x) / float(error_of(zero).split()[0]) for x in error_of(line).split(" ± ")
     )
+    return f"{mean:.3g} ± {spread:.2g} ({line['trials']}; {line['rounds']})"
+
+
+# --- audits
 
 
 def attack(name: str) -> dict[str, Any]:
@@ -167,9 +218,4 @@ def audit_others() -> str:
     )
 
 
-BLOCKS |= {
-    "dp-rl/dqn-people": people,
-    "dp-rl/averaging": averaging,
-    "audit/canary": audit,
-    "audit/others": audit_others,
-}
+BLOCKS |= {"audit/canary": audit, "audit/others": audit_others}

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import cache, partial
 from itertools import groupby
 
 from privrl_bench.papers.items import finished_runs
 from privrl_bench.papers.pages.store import (
+    BLOCKS,
     STORE,
     TASKS,
+    Group,
     block,
     chosen,
     each,
     finals,
     paper_table,
+    runs_table,
+    seeds,
     spent,
     spread,
+    status,
+    theirs,
     without_repeats,
     z_of,
 )
+from privrl_bench.papers.paper_table import Cell
 from privrl_bench.reporting.results_store import read_trivial
 from privrl_bench.reporting.table_writer import compact
 
@@ -30,27 +39,40 @@ def score(value: float) -> float:
     return (value + 1500) / 1.5
 
 
+@cache
+def results(item: str = "table1") -> list[tuple[Cell, Group]]:
+    """The cells of a table with our runs."""
+    table = paper_table("primorl", item=item)
+    runs = finished_runs(STORE / "primorl" / item, table)
+    return [(cell, runs[cell.judged_by]) for cell in table.cells]
+
+
+def trivial_means(item: str, env: str) -> dict[str, float]:
+    """Name of a policy that does not learn -> its mean return."""
+    text = read_trivial(STORE / item)[env]
+    return {one.partition("(")[2].rstrip(")"): float(one.split()[0]) for one in text.split("; ")}
+
+
+def _named(label: str, runs: Group) -> tuple[str, str, str]:
+    """Method with its noise, the paper's epsilon, and ours with that of its accountant."""
+    method, _, epsilon = label.partition(" (")
+    if not epsilon:
+        return method, "inf", spent(runs, digits=3)
+    ours = f"{spent(runs, digits=3)} ({spent(runs, 'epsilon_paper', 3)})"
+    return f"{method}, z = {z_of(runs)}", epsilon.rstrip(")"), ours
+
+
 @block("primorl/table1")
 def _primorl() -> str:
-    table, lines = paper_table("primorl"), []
-    runs = finished_runs(STORE / "primorl/table1", table)
-    for cell in (cell for cell in table.cells if cell.env == "pendulum"):
-        some = runs[cell.judged_by]
-        label, _, epsilon = cell.label.partition(" (")
-        noise = f", z = {z_of(some)}" if epsilon else ""
-        mean, half = cell.paper
-        ours = spread([score(value) for value in finals(some)], 0)
-        cost = f" ({spent(some, 'epsilon_paper', 3)})" if epsilon else ""
-        lines.append(
-            [
-                label + noise,
-                f"{score(mean):.1f} ± {half / 1.5:.1f}",
-                epsilon.rstrip(")") or "inf",
-                ours,
-                spent(some, digits=3) + cost,
-                some[0].guarantee_status,
-            ]
-        )
+    lines = []
+    for cell, runs in results():
+        if cell.env == "pendulum":
+            assert cell.paper is not None
+            mean, half = cell.paper
+            method, epsilon, ours = _named(cell.label, runs)
+            values = spread([score(value) for value in finals(runs)], 0)
+            shown = f"{score(mean):.1f} ± {half / 1.5:.1f}"
+            lines.append([method, shown, epsilon, values, ours, status(runs)])
     head = ["method", "paper", "epsilon", "ours", "epsilon (moments accountant)", "status"]
     return compact(head, lines)
 
@@ -66,60 +88,38 @@ def _primorl_trivial() -> str:
     )
 
 
-def trivial_means(item: str, env: str) -> dict[str, float]:
-    """Name of a policy that does not learn -> its mean return."""
-    text = read_trivial(STORE / item)[env]
-    return {one.partition("(")[2].rstrip(")"): float(one.split()[0]) for one in text.split("; ")}
-
-
 @block("primorl/table1-dm_control")
 def _dm_control() -> str:
-    table, lines = paper_table("primorl"), []
-    runs = finished_runs(STORE / "primorl/table1", table)
-    cells = (c for c in table.cells if c.env != "pendulum" and runs[c.judged_by])
-    for env, cells_of in groupby(cells, key=lambda cell: cell.env):
+    lines = []
+    for env, found in groupby(results(), key=lambda one: one[0].env):
         trivial = trivial_means("primorl/table1", env)
         shown = [f"{trivial[name]:.0f}" for name in ("do nothing", "random")]
-        for cell in cells_of:
-            some = runs[cell.judged_by]
-            label, _, theirs = cell.label.removeprefix("PriMORL ").partition(" (")
-            noise = f", z = {z_of(some)}" if theirs else ""
-            cost = f" ({spent(some, 'epsilon_paper', 3)})" if theirs else ""
-            mean, half = cell.paper
-            lines.append(
-                [
-                    TASKS[env],
-                    label + noise,
-                    f"{mean:.1f} ± {half:.1f}",
-                    theirs.rstrip(")") or "inf",
-                    f"{spread(finals(some), 0)} ({each(some)})",
-                    spent(some, digits=3) + cost,
-                    *shown,
-                ]
-            )
-            shown = ["", ""]
+        for cell, runs in found if env != "pendulum" else ():
+            if runs:
+                method, epsilon, ours = _named(cell.label.removeprefix("PriMORL "), runs)
+                values = f"{spread(finals(runs), 0)} ({each(runs)})"
+                lines.append([TASKS[env], method, theirs(cell), epsilon, values, ours, *shown])
+                shown = ["", ""]
     head = ["task", "method", "paper", "epsilon", "ours", "epsilon (moments accountant)"]
     return compact([*head, "do nothing", "random"], without_repeats(lines))
 
 
 @block("primorl/mopo")
 def _mopo() -> str:
-    table = paper_table("primorl")
-    runs = finished_runs(STORE / "primorl/table1", table)
-    cells = (c for c in table.cells if c.label == "MOPO" and c.env != "pendulum")
-    found = [(TASKS[cell.env], runs[cell.judged_by]) for cell in cells]
-    return ", ".join(f"{task} {spread(finals(some), 0)} ({each(some)})" for task, some in found)
+    found = ((c, runs) for c, runs in results() if c.label == "MOPO" and c.env != "pendulum")
+    return ", ".join(
+        f"{TASKS[cell.env]} {spread(finals(runs), 0)} ({each(runs)})" for cell, runs in found
+    )
 
 
 @block("primorl/table6")
 def _halfcheetah() -> str:
-    table, lines = paper_table("primorl", item="table6"), []
-    runs = finished_runs(STORE / "primorl/table6", table)
-    for cell in table.cells:
-        some = runs[cell.judged_by]
+    lines = []
+    for cell, runs in results("table6"):
+        assert cell.paper is not None
         mean, half = cell.paper
-        ours = ", ".join(f"{value:,.0f}" for value in finals(some))
-        lines.append([cell.label, f"{mean:,.0f} ± {half:,.0f}", ours, spent(some, digits=2)])
+        ours = ", ".join(f"{value:,.0f}" for value in finals(runs))
+        lines.append([cell.label, f"{mean:,.0f} ± {half:,.0f}", ours, spent(runs, digits=2)])
     return compact(["method", "paper", "ours", "epsilon"], lines)
 
 
@@ -133,22 +133,25 @@ def _halfcheetah_data() -> str:
     return f"{data}; doing nothing has {nothing}, random actions {random}."
 
 
+def _listed(item: str, values: tuple[float, ...], words: str, label: str, digits: int) -> str:
+    """Returns and epsilons on Pendulum for values of a key, as a sentence; in `{}` stands the value."""
+    found = {x: chosen(item, f"primorl/pendulum/{words.format(x)}") for x in values}
+    return ", ".join(
+        f"{label.format(x)} {spread(finals(runs), 0)} at epsilon {spent(runs, digits=digits)}"
+        for x, runs in found.items()
+    )
+
+
 @block("primorl/figk")
 def _figk() -> str:
-    found = []
-    for users in (30_000, 10_000, 3_000):
-        runs = chosen("primorl/figk", f"primorl/pendulum/z=0.5,data.users={users},")
-        found.append(f"{users:,} {spread(finals(runs), 0)} at epsilon {spent(runs, digits=3)}")
-    return f"{', '.join(found)} ({each(runs)})"
+    words = "z=0.5,data.users={},"
+    last = chosen("primorl/figk", f"primorl/pendulum/{words.format(3000)}")
+    return f"{_listed('primorl/figk', (30_000, 10_000, 3_000), words, '{:,}', 3)} ({each(last)})"
 
 
-@block("primorl/fig4")
-def _fig4() -> str:
-    found = []
-    for z in (0.35, 0.5, 0.8, 1.5, 3):
-        runs = chosen("primorl/fig4", f"primorl/pendulum/z={z:g},")
-        found.append(f"{z:g} {spread(finals(runs), 0)} at epsilon {spent(runs, digits=2)}")
-    return ", ".join(found)
+BLOCKS["primorl/fig4"] = partial(
+    _listed, "primorl/fig4", (0.35, 0.5, 0.8, 1.5, 3), "z={:g},", "{:g}", 2
+)
 
 
 @block("primorl/cohorts")
@@ -166,13 +169,17 @@ def _cohorts() -> str:
         ("2,970", many, "figk", [f"epsilon=1,data.users=3000,{_EVALUATED}"]),
         ("297", "100 rounds of 150", "figk", ["z=0,data.users=300,"]),
     ]
-    lines = []
-    for users, split, item, starts in groups:
-        for start in starts:
-            runs = chosen(f"primorl/{item}", f"primorl/pendulum/{start}")
-            values = finals(runs)
-            extremes = [f"{min(values):.0f}", f"{max(values):.0f}"]
-            cells = [spent(runs, digits=3), z_of(runs), str(len(runs)), spread(values, 0)]
-            lines.append([f"{users} users, {split}", *cells, *extremes])
-    head = ["private users, rounds", "epsilon", "z", "seeds", "return", "min", "max"]
-    return compact(head, without_repeats(lines))
+    rows = [
+        (f"{users} users, {split}", chosen(f"primorl/{item}", f"primorl/pendulum/{start}"))
+        for users, split, item, starts in groups
+        for start in starts
+    ]
+    columns: dict[str, Callable[[Group], str]] = {
+        "epsilon": lambda runs: spent(runs, digits=3),
+        "z": z_of,
+        "seeds": seeds,
+        "return": lambda runs: spread(finals(runs), 0),
+        "min": lambda runs: f"{min(finals(runs)):.0f}",
+        "max": lambda runs: f"{max(finals(runs)):.0f}",
+    }
+    return runs_table("private users, rounds", rows, columns)

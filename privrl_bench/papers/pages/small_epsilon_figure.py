@@ -12,10 +12,8 @@ from statistics import fmean
 import numpy as np
 
 from privrl_bench.functional.statistics import mean_ci
-from privrl_bench.papers.pages.gap import ITEM as OTHERS
-from privrl_bench.papers.pages.gap import ppo
-from privrl_bench.papers.pages.small_epsilon import ITEM, rounds_of, users_of
-from privrl_bench.papers.pages.store import TASKS, finals, stored
+from privrl_bench.papers.pages.dppg import SMALL, noiseless, ppo
+from privrl_bench.papers.pages.store import TASKS, finals, rounds_of, stored, users_of
 from privrl_bench.reporting.runs import number
 from privrl_bench.reporting.style import (
     REFERENCE,
@@ -35,7 +33,7 @@ Point = tuple[float, float, float]  # epsilon, mean, half width of the 95 % inte
 def lines(env: str) -> list[list[Point]]:
     """Points of a task, a line for each number of steps; of several splits at an epsilon the best."""
     groups: dict[tuple[int, float, int, int], list[float]] = {}
-    for run in stored(ITEM):
+    for run in stored(SMALL):
         if run.env == env:
             steps = round(number(run.summary["steps"]), -5)  # whole rounds differ a little
             epsilon = number(run.summary["epsilon"])
@@ -52,9 +50,9 @@ def lines(env: str) -> list[list[Point]]:
 
 def draw(path: Path) -> Path:
     """Draw the figure. Returns its path."""
-    tasks = [env for env in TASKS if sum(map(len, lines(env))) > 1 or without_noise(env)]
+    tasks = [env for env in TASKS if sum(map(len, lines(env))) > 1 or finals(noiseless(env))]
     marks = [LineMark("dppg"), LineMark("ppo", status="none"), LineMark("dppg", status="none")]
-    private, not_private, noiseless = looks(marks)
+    private, not_private, without = looks(marks)
     with figure(path, len(tasks), row_height=1.2) as places:
         for axes, env in zip(places, tasks, strict=True):
             axes.set_xscale("log")
@@ -64,7 +62,7 @@ def draw(path: Path) -> Path:
                 dots(axes, private, "DPPG, formal", epsilon, mean, (mean - half, mean + half))
             epsilon_axis(axes, [0.1, 10.0], "epsilon")
             for look, label, values in (
-                (noiseless, "DPPG without noise", without_noise(env)),
+                (without, "DPPG without noise", finals(noiseless(env))),
                 (not_private, "PPO, not private", of_ppo(env)),
                 (REFERENCE, "before training", begins(env)),
             ):
@@ -76,18 +74,12 @@ def draw(path: Path) -> Path:
     return path
 
 
-def without_noise(env: str) -> list[float]:
-    """Final returns of DPPG's runs without noise."""
-    return finals([run for run in stored(OTHERS) if (run.env, run.algo) == (env, "dppg")])
-
-
 def of_ppo(env: str) -> list[float]:
     """Final returns of PPO's runs with as many steps as DPPG's runs without noise, or nearly as many."""
-    noiseless = [run for run in stored(OTHERS) if (run.env, run.algo) == (env, "dppg")]
-    groups = ppo(env, noiseless or [run for run in stored(ITEM) if run.env == env])
+    groups = ppo(env, noiseless(env) or [run for run in stored(SMALL) if run.env == env])
     return finals(groups[0]) if groups else []
 
 
 def begins(env: str) -> list[float]:
     """Returns of the initial policies, before any data."""
-    return [float(run.curve()[1][0]) for run in stored(ITEM) if run.env == env]
+    return [float(run.curve()[1][0]) for run in stored(SMALL) if run.env == env]

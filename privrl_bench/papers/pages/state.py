@@ -5,6 +5,7 @@ Rows are those of state_data.yaml. Numbers are those of privrl_bench/papers/*.ya
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -16,7 +17,6 @@ import yaml
 from privrl_bench.papers.items import finished_runs
 from privrl_bench.papers.items import paper as described
 from privrl_bench.papers.pages.kept_tables import committed
-from privrl_bench.papers.pages.own_interval import by_our_interval, interval_of
 from privrl_bench.papers.pages.store import BLOCKS, STORE, TASKS, without_repeats
 from privrl_bench.papers.paper_table import NOT_COMPARABLE, PaperTable, comparison
 from privrl_bench.reporting.results_store import RUNS_FILE
@@ -31,6 +31,8 @@ PAPERS = {
 GOOD = ("inside", "above")
 JUDGED = (*GOOD, "below")
 OTHER, NOT_RUN, NO_RESULT = NOT_COMPARABLE, "not run", "no result"
+LESS, NONE = "less", "none"
+_INTERVAL = re.compile(r"(-?[\d.]+) to (-?[\d.]+)")
 CLAIMED = ("shown", "in part", "not shown", NOT_RUN)
 Entries = Mapping[str, Any]  # rows of a paper: name of a table or figure -> what is said of it
 
@@ -120,6 +122,41 @@ def _stated(paper: str, name: str, stated: Mapping[str, Any], lacking: str) -> N
     shown = (f"{value} ({line[stated['interval']]})", "")
     verdict = by_our_interval(float(stated["paper"]), ours, stated["better"])
     return replace(number, ours=shown, verdict=verdict, why="")
+
+
+# --- numbers without an interval
+
+
+def interval_of(text: str) -> tuple[float, float] | None:
+    """Ends of an interval in a table, None if there is none.
+
+    >>> interval_of("105 to 221"), interval_of("-")
+    ((105.0, 221.0), None)
+    """
+    found = _INTERVAL.fullmatch(text)
+    return (float(found[1]), float(found[2])) if found else None
+
+
+def by_our_interval(paper: float, ours: tuple[float, float], better: str) -> str:
+    """Judge the number of a paper by our interval for the same statistic.
+
+    Args:
+        paper: The number that is printed.
+        ours: Ends of our interval, which belong to it.
+        better: `less`: a smaller number is better. `none`: no direction is, so that all outside is below.
+
+    Returns:
+        inside: the number is in our interval. above: ours is better by more than the interval. below: worse.
+
+    Raises:
+        ValueError: Another word for `better`.
+    """
+    if better not in (LESS, NONE):
+        raise ValueError(f"better: {better}, must be {LESS} or {NONE}")
+    low, high = ours
+    if low <= paper <= high:
+        return "inside"
+    return "above" if better == LESS and paper > high else "below"
 
 
 # --- claims of figures

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from privrl_bench.functional.statistics import mean_ci
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.papers import items as papers
-from privrl_bench.papers.paper_table import PaperTable
+from privrl_bench.papers.paper_table import Cell, PaperTable
 from privrl_bench.reporting.results_store import read_results
 from privrl_bench.reporting.runs import Run, number
+from privrl_bench.reporting.table_writer import ABSENT, compact, parsed
 
 ROOT = Path(__file__).resolve().parents[3]
 STORE = ROOT / "outputs" / "paper"
 # `made_at` of rows that were current before identity version 2; docs/results/index.md says it of all of them.
 BEFORE = "509cd63"
 BLOCKS: dict[str, Callable[[], str]] = {}
+Group = Sequence[Run]  # runs that differ in the seed
 TASKS = {
     **{"cartpole": "CartPole", "acrobot": "Acrobot", "pendulum": "Pendulum", "hopper": "Hopper"},
     **{"halfcheetah": "HalfCheetah", "dosing0": "Dosing-0", "dosing1": "Dosing-1"},
@@ -72,16 +77,22 @@ def paper_table(paper: str, scale: str = "paper", item: str = "table1") -> Paper
     return table
 
 
-def made_earlier(runs: Sequence[Run]) -> str:
+def made_earlier(runs: Iterable[Run]) -> str:
     """How many runs were not current at `BEFORE` already, as a sentence; empty if none."""
-    old = [run for run in runs if run.made_at not in ("", BEFORE)]
+    every = list(runs)
+    old = [run for run in every if run.made_at not in ("", BEFORE)]
     if not old:
         return ""
     commits = ", ".join(f"`{one}`" for one in dict.fromkeys(run.made_at for run in old))
     return (
-        f"{len(old)} of these {len(runs)} runs are not current: they were made at {commits}, and their "
+        f"{len(old)} of these {len(every)} runs are not current: they were made at {commits}, and their "
         "overrides do not give their settings today (`made_at` in `runs.csv`)."
     )
+
+
+def noted(table: str, groups: Iterable[Group]) -> str:
+    """A table, and the note on its runs whose settings are not today's."""
+    return f"{table}\n\n{made_earlier(run for runs in groups for run in runs)}".rstrip()
 
 
 # --- text of numbers
@@ -92,24 +103,71 @@ def spread(values: Sequence[float], digits: int = 1) -> str:
     return "{:.{d}f} ± {:.{d}f}".format(*mean_ci(values), d=digits)
 
 
-def finals(runs: Sequence[Run]) -> list[float]:
+def theirs(cell: Cell, digits: int = 1) -> str:
+    """A number of a paper's table, `-` if it has none."""
+    return "{:.{d}f} ± {:.{d}f}".format(*cell.paper, d=digits) if cell.paper else ABSENT
+
+
+def finals(runs: Iterable[Run]) -> list[float]:
     """Final values."""
     return [run.final_value for run in runs]
 
 
-def ranged(runs: Sequence[Run]) -> str:
+def rounds_of(run: Run) -> int:
+    """Rounds of a run."""
+    return int(run.summary["ledger"]["rounds"])
+
+
+def users_of(run: Run) -> int:
+    """Users of the whole run: its steps over T, which the unit of its guarantee names."""
+    unit = str(run.summary["guarantee"]["unit"])
+    found = re.search(r"(\d+) steps from a reset, used once", unit)
+    if found is None:
+        raise ValueError(f"unit without a number of steps: {unit}")
+    return round(number(run.summary["steps"]) / int(found[1]))
+
+
+# --- columns: text of the runs of one row
+
+
+def seeds(runs: Group) -> str:
+    """Number of runs."""
+    return str(len(runs))
+
+
+def digits_of(runs: Group) -> int:
+    """Decimals of returns of the runs' task."""
+    return 0 if runs[0].env in LARGE else 1
+
+
+def interval(runs: Group) -> str:
+    """Mean final value and the half width of its 95 % interval, with the task's decimals."""
+    return spread(finals(runs), digits_of(runs))
+
+
+def least(runs: Group) -> str:
+    """Least final value, with the task's decimals."""
+    return f"{min(finals(runs)):.{digits_of(runs)}f}"
+
+
+def most(runs: Group) -> str:
+    """Largest final value, with the task's decimals."""
+    return f"{max(finals(runs)):.{digits_of(runs)}f}"
+
+
+def ranged(runs: Group) -> str:
     """Mean, least and largest final value."""
     values = finals(runs)
     extremes = f" ({min(values):.4g} to {max(values):.4g})" if len(values) > 1 else ""
     return f"{np.mean(values):.1f}{extremes}"
 
 
-def each(runs: Sequence[Run]) -> str:
+def each(runs: Group) -> str:
     """The final value of every seed."""
     return ", ".join(f"{value:.0f}" for value in finals(runs))
 
 
-def last_fifth(runs: Sequence[Run]) -> str:
+def last_fifth(runs: Group) -> str:
     """Mean over seeds of the evaluations in the last fifth of the steps."""
     means = [run.evaluated("last_fifth", "mean") for run in runs]
     if not np.isfinite(means).all():  # runs of before summaries had it
@@ -118,20 +176,52 @@ def last_fifth(runs: Sequence[Run]) -> str:
     return f"{np.mean(means):.1f}"
 
 
-def spent(runs: Sequence[Run], key: str = "epsilon", digits: int = 4) -> str:
+def spent(runs: Group, key: str = "epsilon", digits: int = 4) -> str:
     """The largest epsilon."""
     return shown_epsilon(max(number(run.summary.get(key)) for run in runs), digits)
 
 
-def steps(runs: Sequence[Run]) -> str:
+def status(runs: Group) -> str:
+    """Status of the guarantee."""
+    return runs[0].guarantee_status
+
+
+def steps(runs: Group) -> str:
     """Environment steps, to two digits: 600k, 1M."""
     count = float(f"{max(number(run.summary['steps']) for run in runs):.2g}")
     return f"{count / 1e6:g}M" if count >= 1e6 else f"{count / 1e3:g}k"
 
 
-def z_of(runs: Sequence[Run]) -> str:
+def z_of(runs: Group) -> str:
     """The noise multiplier."""
-    return "-" if runs[0].z is None else f"{runs[0].z:g}"
+    return ABSENT if runs[0].z is None else f"{runs[0].z:g}"
+
+
+# --- tables
+
+
+def grouped(runs: Iterable[Run], key: Callable[[Run], Any]) -> list[list[Run]]:
+    """The runs that have the same key, in the order of the keys."""
+    return [list(some) for _, some in groupby(sorted(runs, key=key), key=key)]
+
+
+def by_task(groups: Iterable[Group]) -> list[tuple[str, Group]]:
+    """Rows of a table, named by their tasks."""
+    return [(TASKS[runs[0].env], runs) for runs in groups]
+
+
+def runs_table(
+    first: str, rows: Iterable[tuple[str, Group]], columns: Mapping[str, Callable[[Group], str]]
+) -> str:
+    """A table with a row for each group of runs; a name that is that of the row before is left out.
+
+    Args:
+        first: head of the column of names.
+        rows: (name, runs) of each.
+        columns: head -> text of the runs.
+    """
+    lines = [[name, *(show(runs) for show in columns.values())] for name, runs in rows]
+    return compact([first, *columns], without_repeats(lines))
 
 
 def without_repeats(lines: list[list[str]]) -> list[list[str]]:
@@ -140,3 +230,21 @@ def without_repeats(lines: list[list[str]]) -> list[list[str]]:
         ["" if at and line[0] == lines[at - 1][0] else line[0], *line[1:]]
         for at, line in enumerate(lines)
     ]
+
+
+def committed(item: str, **wanted: str) -> list[dict[str, str]]:
+    """Lines of an item's table.md with these cells; for items whose runs were not kept."""
+    lines = parsed((STORE / item / "table.md").read_text())
+    return [one for one in lines if all(one[key] == value for key, value in wanted.items())]
+
+
+def selected(
+    lines: Iterable[dict[str, str]],
+    columns: Mapping[str, str | Callable[[dict[str, str]], str]],
+) -> str:
+    """A table of lines of another one: head -> column, or text of the line."""
+    cells = [
+        [line[one] if isinstance(one, str) else one(line) for one in columns.values()]
+        for line in lines
+    ]
+    return compact(list(columns), cells)

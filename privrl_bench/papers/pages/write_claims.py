@@ -16,7 +16,7 @@ import math
 import sys
 import warnings
 from collections import Counter
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +78,11 @@ def thousands(value: int) -> str:
 
 def pendulum(target: float, delta: float, multipliers: tuple[float, ...]) -> str:
     """The number of rounds T for each z."""
-    found = [
-        rounds_for(lambda t, z=z: poisson_rdp(z, 1e-3, t, delta), target, 3000, 1e-3)
-        for z in multipliers
-    ]
+
+    def cost(z: float, t: int) -> float:
+        return poisson_rdp(z, 1e-3, t, delta)
+
+    found = [rounds_for(partial(cost, z), target, 3000, 1e-3) for z in multipliers]
     return ", ".join(thousands(t) for t in found[:-1]) + f" and {thousands(found[-1])}"
 
 

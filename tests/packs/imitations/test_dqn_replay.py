@@ -14,11 +14,7 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
-<<<<<<< HEAD:tests/packs/imitations/test_dqn_replay.py
-from privrl_bench.packs.imitations.dqn_replay import DqnReplay, _rows, _spans
-=======
 from privrl_bench.packs.imitations.dqn_replay import DqnReplay, _rows
->>>>>>> 529676a0 ([perf] PPO and ridge regressions without kernels; gradients by autograd):tests/algorithms/test_dqn_replay.py
 from privrl_bench.packs.imitations.replay_settings import DqnReplayConfig
 from privrl_bench.run.plan import make_plan
 from privrl_bench.run.trainer import Trainer

@@ -1,8 +1,9 @@
 """An ensemble of Gaussian one-step models, and short rollouts in it with a penalty for their uncertainty.
 
-A model maps (observation, action) to (change of observation, reward). Observations are scaled, actions in [-1, 1]; `Units` standardises the targets. A member's network outputs
-means and log variances, the latter softly bounded by constants. (MOPO's code learns the bounds; here all
-trained parameters are part of a member's vector, which is clipped.) Differences are measured in the ensemble's
+A model maps (observation, action) to (change of observation, reward). Observations are scaled, actions in
+[-1, 1]; `Units` standardises the targets. A member's network outputs means and log variances, the latter softly
+bounded by constants. (MOPO's code learns the bounds; here all trained parameters are part of a member's vector,
+which is clipped.) Differences are measured in the ensemble's
 public units: the penalty of a reward is `penalty` * u standard deviations of the public rewards.
 
 Source:
