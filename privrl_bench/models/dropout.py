@@ -77,7 +77,7 @@ class DropoutPolicy(EnvActions):
         unpacked = self.net.unpack(params)
 
         def sample(obs: Tensor, noise: Tensor) -> Tensor:
-            logits = self._logits(unpacked, obs, self.keep(noise))
+            logits = self._layers(unpacked, obs, self.keep(noise))[-1]
             return (logits + noise[..., : self._actions]).argmax(-1)
 
         return sample
@@ -86,25 +86,46 @@ class DropoutPolicy(EnvActions):
         """Return the most likely actions [N, B], without dropout."""
         return self.net.forward(params, obs).argmax(-1)
 
-    def _logits(
+    def _layers(
         self, unpacked: list[tuple[Tensor, Tensor]], x: Tensor, keep: list[Tensor]
-    ) -> Tensor:
-        """The outputs [N, B, A] of the network under the masks."""
+    ) -> list[Tensor]:
+        """The input and the outputs of all layers, [N, B, width] each, under the masks."""
+        found = [x]
         for index, (weight, bias) in enumerate(unpacked):
             x = torch.baddbmm(bias, x, weight)
             if index < len(keep):
                 x = x.mul_(keep[index]).relu_()
-        return x
+            found.append(x)
+        return found
 
-    def log_prob(self, params: Tensor, obs: Tensor, actions: Tensor, noise: Tensor) -> Tensor:
-        """Return log pi(action | obs, mask) [N, B]; differentiable in params.
+    def score(
+        self, params: Tensor, obs: Tensor, actions: Tensor, noise: Tensor, weights: Tensor
+    ) -> Tensor:
+        """Compute gradients of N sums over steps of weight * log pi(action | obs, mask) without autograd.
+
+        With p = softmax: d log p[a] / d logits = onehot(a) - p.
 
         Args:
             params: [N, P].
             obs: [N, B, D].
             actions: [N, B].
             noise: [N, B, K] of the sampling of the actions.
+            weights: [N, B].
+
+        Returns:
+            [N, P].
         """
-        logits = self._logits(self.net.unpack(params), obs, self.keep(noise))
-        chosen = actions.long().unsqueeze(-1)
-        return torch.log_softmax(logits, dim=-1).gather(-1, chosen).squeeze(-1)
+        unpacked, keep = self.net.unpack(params), self.keep(noise)
+        layers = self._layers(unpacked, obs, keep)
+        weights, chosen = weights.unsqueeze(-1), actions.long().unsqueeze(-1)
+        grad = (-weights * torch.softmax(layers[-1], dim=-1)).scatter_add_(-1, chosen, weights)
+        result = grad.new_empty(len(params), self.size)
+        pieces = self.net.unpack(result)
+        for index in range(len(unpacked) - 1, -1, -1):
+            weight, bias = pieces[index]
+            weight.copy_(torch.bmm(layers[index].transpose(1, 2), grad))
+            bias.copy_(grad.sum(1, keepdim=True))
+            if index > 0:
+                grad = torch.bmm(grad, unpacked[index][0].transpose(1, 2))
+                grad = grad.mul_(keep[index - 1]).mul_(layers[index] > 0)
+        return result

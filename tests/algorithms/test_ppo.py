@@ -7,6 +7,7 @@ import torch
 from helpers import BOX, CHOICE, context, learn, own, random_users, rollout_of, shipped
 from pooled_reference import HIDDEN, ROUNDS, STEPS, STREAMS, USERS, Twin, made, one_round
 
+from privrl_bench.algorithms.policy_gradient import ppo
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import PpoConfig
 from privrl_bench.algorithms.policy_gradient.ppo import Ppo
 from privrl_bench.envs.registry import env_spec
@@ -14,7 +15,7 @@ from privrl_bench.types import State
 
 
 def in_single(users):
-    """The users in single precision."""
+    """The users in single precision, in which training is compiled."""
     columns = {f.name: getattr(users, f.name) for f in fields(users)}
     return replace(
         users,
@@ -100,7 +101,35 @@ def test_ppo_learns_cartpole_far_above_random() -> None:
     assert sum(curve[-3:]) / 3 > 120.0
 
 
-def test_a_replica_does_not_depend_on_the_others() -> None:
+@pytest.mark.parametrize("spec", [CHOICE, BOX], ids=["choice", "box"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"clip_value_loss": False, "normalize_advantage": False, "max_grad_norm": 50.0}],
+    ids=["cleanrl", "other"],
+)
+def test_compiled_rounds_equal_tensor_operations(spec, changes, monkeypatch) -> None:
+    config = PpoConfig(
+        **{"hidden": HIDDEN, "lr": 3e-2, "epochs": 3, "minibatches": 5, "entropy_coef": 0.05}
+        | changes
+    )
+    algo, begin = made(Ppo, config, spec)
+    begin = State(0, {name: x.float() for name, x in begin.tensors.items()})
+
+    def three_rounds(compiled):
+        monkeypatch.setattr(ppo, "uses_kernels", lambda *_: compiled)
+        state = begin
+        for index in range(3):
+            state, _ = one_round(algo, state, in_single(random_users(spec, 2, USERS, STEPS, index)))
+        return state.tensors
+
+    got, expected = three_rounds(True), three_rounds(False)
+    assert not torch.equal(got["actor"], expected["actor"])  # two implementations
+    for name, x in expected.items():
+        assert float((x - begin.tensors[name]).norm()) > 1e-4
+        torch.testing.assert_close(got[name], x, rtol=2e-3, atol=2e-4)
+
+
+def test_single_precision_on_the_cpu_is_compiled_and_a_replica_does_not_depend_on_others() -> None:
     config = PpoConfig(hidden=HIDDEN, lr=3e-2, epochs=2, minibatches=4)
     algo, state = made(Ppo, config, BOX)
     state = State(0, {name: x.float() for name, x in state.tensors.items()})

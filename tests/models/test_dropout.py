@@ -55,16 +55,14 @@ def test_no_dropout_keeps_everything_and_draws_the_actions_noise_only() -> None:
 
 @pytest.mark.parametrize("hidden", [(30, 7), (5,), ()], ids=str)
 @pytest.mark.parametrize("dropout", [0.5, 0.3])
-def test_gradients_equal_those_through_torch_modules(hidden, dropout) -> None:
+def test_scores_equal_autograd_through_torch_modules(hidden, dropout) -> None:
     policy, params, g = made(dropout, hidden)
     obs = torch.randn(3, 8, 3, generator=g, dtype=torch.float64)
     noise = policy.draw(generator(6), 3, 8)
     actions = policy.sampler(params)(obs, noise)
     weights = torch.randn(3, 8, generator=g, dtype=torch.float64)
     weights[1, 5:] = 0.0
-    leaf = params.clone().requires_grad_()
-    logs = policy.log_prob(leaf, obs, actions, noise)
-    (found,) = torch.autograd.grad((weights * logs).sum(), leaf)
+    found = policy.score(params, obs, actions, noise, weights)
     masks = policy.keep(noise)
     for n in range(3):
         logits, network = by_hand(policy, params[n], obs[n], [m[n] for m in masks], hidden)

@@ -87,10 +87,8 @@ class Reinforce(Algorithm):
         # In pieces of public length, so that the bits of a row do not depend on the length of others' episodes.
         for start in range(0, int(lengths.max()), _PIECE):
             who = (lengths > start).nonzero().squeeze(-1)
-            *piece, weight = [_piece(x[who, start : start + _PIECE]) for x in batch]
-            leaf = actor[who // count].requires_grad_()
-            score = (weight * self.policy.log_prob(leaf, *piece)).sum()
-            rows.index_add_(0, who, torch.autograd.grad(score, leaf)[0])
+            piece = [_piece(x[who, start : start + _PIECE]) for x in batch]
+            rows.index_add_(0, who, self.policy.score(actor[who // count], *piece))
         rows = rows.reshape(replicas, count, -1)
         valid = users.valid
         if self._context.privacy.mechanism.pooled:  # all users in one row
