@@ -25,7 +25,7 @@ from privrl_bench.kernels.policy_heads import CATEGORICAL, categorical, gaussian
 
 @part
 def _value_slope(y, dy, old, target, clip, weight):  # type: ignore[no-untyped-def]
-    """Derivative of the weighted value loss by the values y, as `functional.losses.value_slope`."""
+    """Derivative of the weighted value loss by the values y, as of `functional.losses.value_loss`."""
     rows = y.shape[0]
     for i in range(rows):
         error = y[i, 0] - target[i]

@@ -35,7 +35,7 @@ class Head(NamedTuple):
 
 @part
 def _slope(log_prob, old, advantage, ratio_clip, rows):  # type: ignore[no-untyped-def]
-    """Derivative of the mean policy loss by one log probability, as `Surrogate.slope`."""
+    """Derivative of the mean policy loss by one log probability, as of `functional.losses.surrogate_loss`."""
     ratio = np.exp(log_prob - old)
     if (advantage > 0 and ratio > 1 + ratio_clip) or (advantage < 0 and ratio < 1 - ratio_clip):
         return np.float32(0)
@@ -44,7 +44,7 @@ def _slope(log_prob, old, advantage, ratio_clip, rows):  # type: ignore[no-untyp
 
 @part
 def categorical(y, dy, rest, ratio_clip, entropy_coef):  # type: ignore[no-untyped-def]
-    """Derivative of the policy loss by the logits, as `SoftmaxPolicy.surrogate_gradient`.
+    """Derivative of the policy loss by the logits, as of `functional.losses.surrogate_loss`.
 
     Args:
         y: [B, A] logits; overwritten by log probabilities.
@@ -77,7 +77,7 @@ def categorical(y, dy, rest, ratio_clip, entropy_coef):  # type: ignore[no-untyp
 
 @part
 def gaussian(y, dy, rest, log_std, d_log_std, ratio_clip, entropy_coef):  # type: ignore[no-untyped-def]
-    """Derivative of the policy loss by means and log deviations, as `GaussianPolicy.surrogate_gradient`.
+    """Derivative of the policy loss by means and log deviations, as of `surrogate_loss`.
 
     Args:
         y: [B, A] means.

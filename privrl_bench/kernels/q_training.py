@@ -25,7 +25,7 @@ def _square(x):  # type: ignore[no-untyped-def]
 def _clip(widths, layers, slopes, rows, bound):  # type: ignore[no-untyped-def]
     """Scale every sample's slopes in place so that its gradient has an L2 norm of at most `bound`.
 
-    The gradient is never formed; see `models.mlp.Mlp.sample_norms`.
+    The gradient is never formed.
     """
     for i in range(rows):
         square, left = np.float32(0), 0

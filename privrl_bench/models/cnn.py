@@ -2,7 +2,7 @@
 
 Two convolutions with ReLU, then the dense tanh layers of `Mlp`. Convolutions are matrix products of
 patches, so that N networks on N batches are the same batched operations as dense layers: no user's result
-depends on another's, and gradients need no autograd.
+depends on another's.
 
 Sizes: 16 filters of 8 x 8 at stride 4 and 32 of 4 x 4 at stride 2 for images of at least 36 x 36 pixels
 (Mnih et al. 2013, "Playing Atari with Deep Reinforcement Learning"); 16 and 32 of 3 x 3 at stride 2 with
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import fold, unfold
+from torch.nn.functional import unfold
 
 from privrl_bench.errors import ConfigError
 from privrl_bench.models.mlp import Mlp
@@ -59,16 +59,6 @@ class _Convolution(NamedTuple):
     def images(self, y: Tensor, batch: int) -> Tensor:
         """Results [N, B * places, filters] as images [N, B, filters, *out]."""
         return y.reshape(len(y), batch, -1, self.filters).transpose(2, 3).unflatten(3, self.out)
-
-    def rows(self, images: Tensor) -> Tensor:
-        """Inverse of `images`."""
-        return images.flatten(3).transpose(2, 3).flatten(1, 2)
-
-    def put_back(self, patches: Tensor, batch: int) -> Tensor:
-        """Adjoint of `patches`: sums of overlapping patches, [N, B, channels, height, width]."""
-        cut = patches.reshape(len(patches) * batch, -1, self.inputs).transpose(1, 2)
-        whole = fold(cut, (self.height, self.width), **self.window)
-        return whole.unflatten(0, (len(patches), batch))
 
 
 @dataclass(frozen=True)
@@ -166,29 +156,6 @@ class Cnn:
             found += [patches, result]
             images = one.images(result, x.shape[1])
         return found + self.dense.layers(unpacked[len(self.convolutions) :], images.flatten(2))
-
-    def gradient(self, unpacked: Unpacked, layers: list[Tensor], grad: Tensor) -> Tensor:
-        """Back-propagate without autograd; arguments and result as `Mlp.gradient`."""
-        count = len(self.convolutions)
-        dense, inner = unpacked[count:], layers[2 * count :]
-        slopes = self.dense.slopes(dense, inner, grad)
-        pieces = [self.dense.collect(inner, slopes)]
-        down = torch.bmm(slopes[0], dense[0][0].transpose(1, 2))
-        last, batch = self.convolutions[-1], grad.shape[1]
-        images = down.unflatten(2, (last.filters, *last.out))
-        for index in range(count - 1, -1, -1):
-            one, patches, result = (
-                self.convolutions[index],
-                layers[2 * index],
-                layers[2 * index + 1],
-            )
-            slope = one.rows(images) * (result > 0)
-            weight = torch.bmm(patches.transpose(1, 2), slope)
-            pieces = [weight.flatten(1), slope.sum(1), *pieces]
-            if index:
-                back = torch.bmm(slope, unpacked[index][0].transpose(1, 2))
-                images = one.put_back(back, batch)
-        return torch.cat(pieces, dim=-1)
 
 
 Network = Mlp | Cnn  # with the same methods

@@ -21,19 +21,13 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "swish": torch.nn.functional.silu,
 }
 
-# name -> derivative of the activation as a function of its value
-SLOPES: dict[str, Callable[[Tensor], Tensor]] = {
-    "tanh": lambda y: 1.0 - y * y,
-    "relu": lambda y: (y > 0).to(y.dtype),
-}
-
 
 @dataclass(frozen=True)
 class Mlp:
     """A network of dense layers, whose parameters are one vector [size].
 
     Layout of the vector: weight [in, out], then bias [out] of each layer, in order. `activation` is a key of
-    `ACTIVATIONS`; `gradient` supports the keys of `SLOPES`.
+    `ACTIVATIONS`.
     """
 
     inputs: int
@@ -132,69 +126,3 @@ class Mlp:
                 x = bend(x)
             found.append(x)
         return found
-
-    def gradient(
-        self, unpacked: list[tuple[Tensor, Tensor]], layers: list[Tensor], grad: Tensor
-    ) -> Tensor:
-        """Back-propagate without autograd, which takes 0.6 of its time on small networks.
-
-        Args:
-            unpacked: From `unpack`.
-            layers: From `layers`.
-            grad: [N, B, out] derivative of N losses with respect to the outputs.
-
-        Returns:
-            [N, P] derivative with respect to the parameters.
-        """
-        return self.collect(layers, self.slopes(unpacked, layers, grad))
-
-    def slopes(
-        self, unpacked: list[tuple[Tensor, Tensor]], layers: list[Tensor], grad: Tensor
-    ) -> list[Tensor]:
-        """Compute per-sample derivatives with respect to the pre-activations of all layers.
-
-        Args:
-            unpacked: From `unpack`.
-            layers: From `layers`.
-            grad: As in `gradient`.
-
-        Returns:
-            [N, B, out] for every layer.
-
-        Raises:
-            ValueError: The activation is not in `SLOPES`.
-        """
-        if self.activation not in SLOPES:
-            raise ValueError(f"no derivative for the activation {self.activation}")
-        slope = SLOPES[self.activation]
-        found = [grad]
-        for index in range(len(unpacked) - 1, 0, -1):
-            grad = torch.bmm(grad, unpacked[index][0].transpose(1, 2)) * slope(layers[index])
-            found.append(grad)
-        return found[::-1]
-
-    def collect(self, layers: list[Tensor], slopes: list[Tensor]) -> Tensor:
-        """Return the sum [N, P] of all samples' gradients, from the results of `layers` and `slopes`."""
-        result = slopes[0].new_empty(slopes[0].shape[0], self.size)
-        for index, (weight, bias) in enumerate(self.unpack(result)):
-            weight.copy_(torch.bmm(layers[index].transpose(1, 2), slopes[index]))
-            bias.copy_(slopes[index].sum(1, keepdim=True))
-        return result
-
-    def sample_norms(self, layers: list[Tensor], slopes: list[Tensor]) -> Tensor:
-        """Return the L2 norms [N, B] of per-sample gradients without forming them.
-
-        A layer's gradient is the outer product of (input, 1) and slope, whose squared norm is
-        (|input|^2 + 1) |slope|^2.
-        """
-        squares = [
-            ((x * x).sum(-1) + 1.0) * (d * d).sum(-1)
-            for x, d in zip(layers[:-1], slopes, strict=True)
-        ]
-        return torch.stack(squares).sum(0).sqrt()
-
-    def clipped_sum(self, layers: list[Tensor], slopes: list[Tensor], bound: float) -> Tensor:
-        """Return [N, P] as `collect`, with every sample's gradient clipped to L2 norm `bound`."""
-        norms = self.sample_norms(layers, slopes)
-        scale = torch.clamp(bound / norms.clamp_min(torch.finfo(norms.dtype).tiny), max=1.0)
-        return self.collect(layers, [d * scale.unsqueeze(-1) for d in slopes])

@@ -83,31 +83,6 @@ class NetPolicy(Policy, Protocol):
         """Return the log-probabilities of the actions and the entropies, [N, B]; differentiable in params."""
         ...
 
-    def surrogate_gradient(
-        self, params: Tensor, batch: Surrogate, ratio_clip: float | None, entropy_coef: float
-    ) -> Tensor:
-        """Return the gradients [N, P] of N policy losses minus `entropy_coef` times the mean entropy."""
-        ...
-
-
-class Surrogate(NamedTuple):
-    """A minibatch of N users for the policy loss: obs [N, B, D], actions, and two tensors [N, B]."""
-
-    obs: Tensor
-    actions: Tensor
-    old_log_probs: Tensor
-    advantages: Tensor
-
-    def slope(self, log_probs: Tensor, ratio_clip: float | None) -> Tensor:
-        """Return the derivative [N, B] of -mean(min(ratio A, clipped ratio A)) by log-probability."""
-        ratio = (log_probs - self.old_log_probs).exp()
-        slope = ratio * self.advantages * (-1.0 / log_probs.shape[-1])
-        if ratio_clip is not None:
-            up = (self.advantages > 0) & (ratio > 1 + ratio_clip)
-            down = (self.advantages < 0) & (ratio < 1 - ratio_clip)
-            slope = slope.masked_fill(up | down, 0.0)
-        return slope
-
 
 def gumbel(generator: torch.Generator, *shape: int) -> Tensor:
     """Draw Gumbel noise [*shape]: the argmax of logits + noise is a softmax sample."""
@@ -189,31 +164,10 @@ class SoftmaxPolicy(EnvActions, ABC):
     def _chosen(self, actions: Tensor) -> Tensor:
         """Return the places of the chosen logits, [..., number of choices that an action has]."""
 
-    @abstractmethod
-    def _sums(self, terms: Tensor) -> Tensor:
-        """Return for every logit the sum of the `terms` of its choice, broadcast against `terms`."""
-
     def log_prob(self, params: Tensor, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """See `NetPolicy.log_prob`; both are sums over the choices of an action."""
         logs = self._log_probs(self.net.forward(params, obs))
         return logs.gather(-1, self._chosen(actions)).sum(-1), -(logs.exp() * logs).sum(-1)
-
-    def surrogate_gradient(
-        self, params: Tensor, batch: Surrogate, ratio_clip: float | None, entropy_coef: float
-    ) -> Tensor:
-        """See `NetPolicy.surrogate_gradient`.
-
-        With p = softmax: d log p[a] / d logits = onehot(a) - p, d entropy / d logits = -p (log p + H).
-        """
-        unpacked = self.net.unpack(params)
-        layers = self.net.layers(unpacked, batch.obs)
-        logs = self._log_probs(layers[-1])
-        chosen = self._chosen(batch.actions)
-        slope = batch.slope(logs.gather(-1, chosen).sum(-1), ratio_clip).unsqueeze(-1)
-        p = logs.exp()
-        grad = (-slope * p).scatter_add_(-1, chosen, slope.expand_as(chosen))
-        grad += (entropy_coef / logs.shape[1]) * p * (logs - self._sums(p * logs))
-        return self.net.gradient(unpacked, layers, grad)
 
 
 class CategoricalPolicy(SoftmaxPolicy):
@@ -237,9 +191,6 @@ class CategoricalPolicy(SoftmaxPolicy):
 
     def _chosen(self, actions: Tensor) -> Tensor:
         return actions.long().unsqueeze(-1)
-
-    def _sums(self, terms: Tensor) -> Tensor:
-        return terms.sum(-1, keepdim=True)
 
 
 class GaussianPolicy:
@@ -311,26 +262,6 @@ class GaussianPolicy:
         entropy = (spread + 0.5 + 0.5 * _LOG_2PI).sum(-1)
         return log_probs, entropy.expand_as(log_probs)
 
-    def surrogate_gradient(
-        self, params: Tensor, batch: Surrogate, ratio_clip: float | None, entropy_coef: float
-    ) -> Tensor:
-        """See `NetPolicy.surrogate_gradient`.
-
-        With d = (a - mean) / std: d log p / d mean = d / std, d log p / d log std = d^2 - 1; the
-        entropy is the sum of log std plus a constant.
-        """
-        weights, log_std = self._split(params)
-        unpacked = self.net.unpack(weights)
-        layers = self.net.layers(unpacked, batch.obs)
-        spread = log_std.unsqueeze(1)
-        inverse = (-spread).exp()
-        scaled = (batch.actions - layers[-1]) * inverse
-        squares = scaled * scaled
-        log_probs = -0.5 * squares.sum(-1) - (spread + 0.5 * _LOG_2PI).sum(-1)
-        slope = batch.slope(log_probs, ratio_clip).unsqueeze(-1)
-        net = self.net.gradient(unpacked, layers, slope * scaled * inverse)
-        return torch.cat([net, (slope * (squares - 1.0)).sum(1) - entropy_coef], dim=-1)
-
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """Clip to [-1, 1] and map to the environment's box."""
         return self.bounds().apply(actions)
@@ -353,8 +284,6 @@ class MultiCategoricalPolicy(SoftmaxPolicy):
         self._counts = list(spec.choices)
         starts = torch.tensor([0, *self._counts]).cumsum(0)
         self._starts = starts[:-1]
-        # The coordinate that a logit belongs to.
-        self._owner = torch.arange(len(self._counts)).repeat_interleave(torch.tensor(self._counts))
         super().__init__(spec, hidden, network, int(starts[-1]))
 
     def _best(self, logits: Tensor) -> Tensor:
@@ -367,11 +296,6 @@ class MultiCategoricalPolicy(SoftmaxPolicy):
 
     def _chosen(self, actions: Tensor) -> Tensor:
         return actions.long() + self._starts.to(actions.device)
-
-    def _sums(self, terms: Tensor) -> Tensor:
-        parts = terms.split(self._counts, dim=-1)
-        sums = torch.stack([x.sum(-1) for x in parts], dim=-1)
-        return sums.index_select(-1, self._owner.to(sums.device))
 
 
 def make_policy(

@@ -3,7 +3,7 @@
 import torch
 from helpers import policy_loss
 
-from privrl_bench.functional.answers import reward_to_go, surrogate_loss, token_rewards
+from privrl_bench.functional.losses import reward_to_go, surrogate_loss, token_rewards
 
 
 def drawn(*shape, seed=0):

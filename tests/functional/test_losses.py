@@ -6,7 +6,7 @@ import pytest
 import torch
 from helpers import policy_loss
 
-from privrl_bench.functional.losses import value_loss, value_slope
+from privrl_bench.functional.losses import value_loss
 
 # Ratios 2, 0.5, 1.1, 2, 0.5 with advantages of both signs.
 RATIOS = torch.tensor([[2.0, 0.5, 1.1, 2.0, 0.5]])
@@ -42,12 +42,3 @@ def test_clipped_value_loss_takes_the_worse_of_both() -> None:
     assert float(value_loss(values, targets, torch.zeros(1, 3), 0.2)) == pytest.approx(expected)
     unclipped = 0.5 * (1.0 + 1.9**2 + 9.0) / 3
     assert math.isclose(float(value_loss(values, targets)), unclipped, rel_tol=1e-6)
-
-
-@pytest.mark.parametrize("clip", [None, 0.3])
-def test_value_slope_is_the_derivative_of_value_loss(clip: float | None) -> None:
-    torch.manual_seed(0)
-    values = torch.randn(3, 50, requires_grad=True)
-    targets, old = torch.randn(3, 50), torch.randn(3, 50)
-    (expected,) = torch.autograd.grad(value_loss(values, targets, old, clip).sum(), values)
-    torch.testing.assert_close(value_slope(values.detach(), targets, old, clip), expected)

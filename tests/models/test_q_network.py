@@ -2,9 +2,7 @@
 
 import pytest
 import torch
-from helpers import CHOICE, module_of, vector_of
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from helpers import CHOICE, module_of
 
 from privrl_bench.models.mlp import Mlp
 from privrl_bench.models.q_network import QPolicy
@@ -43,41 +41,3 @@ def test_weights_begin_as_torchs_do():
             assert float(x.abs().max()) <= bound
             assert float(x.abs().max()) == pytest.approx(float(torchs.abs().max()), rel=0.05)
             assert float(x.std()) == pytest.approx(bound / 3**0.5, rel=0.1)
-
-
-@pytest.mark.parametrize("activation", ["tanh", "relu"])
-@given(seed=st.integers(0, 2**31), bound=st.floats(1e-3, 10))
-@settings(max_examples=15)
-def test_clipped_gradients_equal_a_loop_of_autograd(activation, seed, bound):
-    g = torch.Generator().manual_seed(seed)
-    net = Mlp(3, (5, 4), 2, activation)
-    params = torch.randn(2, net.size, generator=g, dtype=torch.float64)
-    x = torch.randn(2, 6, 3, generator=g, dtype=torch.float64)
-    grad = torch.randn(2, 6, 2, generator=g, dtype=torch.float64)
-    grad[0, 0] = 0.0  # nothing to clip
-    unpacked = net.unpack(params)
-    layers = net.layers(unpacked, x)
-    slopes = net.slopes(unpacked, layers, grad)
-    bend = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU}[activation]
-    norms, clipped = net.sample_norms(layers, slopes), net.clipped_sum(layers, slopes, bound)
-    for r in range(2):
-        total = torch.zeros(net.size, dtype=torch.float64)
-        for b in range(6):
-            module = module_of(params[r], [3, 5, 4, 2], bend)
-            (module(x[r, b]) * grad[r, b]).sum().backward()
-            for p in module.parameters():
-                p.data = p.grad
-            one = vector_of(module)
-            torch.testing.assert_close(norms[r, b], one.norm())
-            total += one * min(1.0, bound / max(float(one.norm()), 1e-300))
-        torch.testing.assert_close(clipped[r], total)
-        assert clipped[r].norm() <= 6 * bound * (1 + 1e-9)
-
-
-def test_gradients_by_hand_are_refused_where_there_is_no_slope():
-    net = Mlp(3, (5,), 2, "swish")
-    params = net.init(torch.Generator().manual_seed(0), 1.0)[None]
-    unpacked = net.unpack(params)
-    layers = net.layers(unpacked, torch.zeros(1, 4, 3))
-    with pytest.raises(ValueError, match="swish"):
-        net.gradient(unpacked, layers, torch.zeros(1, 4, 2))

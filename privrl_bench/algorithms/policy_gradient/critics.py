@@ -19,7 +19,6 @@ from privrl_bench.algorithms.policy_gradient.user_training import (
 )
 from privrl_bench.functional.optim import adam_start
 from privrl_bench.functional.rng import Streams
-from privrl_bench.kernels.ridge import ridge_regressions
 from privrl_bench.models.cnn import make_network
 from privrl_bench.models.features import FourierFeatures
 from privrl_bench.privacy.contribution import Block, Released
@@ -157,6 +156,34 @@ class SharedCritic:
         if "last_critic" in state.tensors:
             tensors["last_critic"] = change
         return tensors
+
+
+def ridge_regressions(phi: Tensor, target: Tensor, count: Tensor, ridge: float) -> Tensor:
+    """Solve (phi' phi / n + ridge I) x = phi' target / n for every user.
+
+    In single precision; where rounding leaves a matrix without a Cholesky factor, in double precision.
+
+    Args:
+        phi: [N, T, F] features, zero where a user has no step.
+        target: [N, T] targets, zero where a user has no step.
+        count: [N] numbers of steps n.
+        ridge: L2 penalty.
+
+    Returns:
+        [N, F] solutions.
+    """
+
+    def solve(phi: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        gram = phi.mT @ phi / count[:, None, None]
+        gram.diagonal(dim1=-2, dim2=-1).add_(ridge)
+        factor, failed = torch.linalg.cholesky_ex(gram)
+        right = phi.mT @ target.unsqueeze(-1) / count[:, None, None]
+        return torch.cholesky_solve(right, factor).squeeze(-1), failed > 0
+
+    solution, failed = solve(phi, target)
+    if failed.any():
+        solution[failed] = solve(phi.double(), target.double())[0][failed].to(solution.dtype)
+    return solution
 
 
 class PrivateCritic:

@@ -18,16 +18,16 @@ from torch import Tensor
 
 from privrl_bench.algorithms.base import take_steps
 from privrl_bench.algorithms.policy_gradient.pooled import PooledActorCritic
-from privrl_bench.functional.discounted_returns import normalize
-from privrl_bench.functional.losses import value_slope
+from privrl_bench.algorithms.policy_gradient.user_training import PolicyObjective, compiled
+from privrl_bench.functional.losses import value_loss
 from privrl_bench.functional.optim import Adam, adam_step, limit_norm
 from privrl_bench.functional.rng import Streams
 from privrl_bench.kernels.actor_critic_training import train_pooled
 from privrl_bench.kernels.machine import uses_kernels
-from privrl_bench.kernels.policy_heads import Head
 from privrl_bench.models.mlp import Mlp
-from privrl_bench.models.policy import Surrogate
 from privrl_bench.types import State
+
+_PARTS = ("actor", "critic")
 
 
 class Ppo(PooledActorCritic):
@@ -42,110 +42,83 @@ class Ppo(PooledActorCritic):
 
         See `PooledActorCritic.update`.
         """
-        config = self.config
-        params = {part: state.tensors[part] for part in ("actor", "critic")}
-        adams = {
-            part: Adam(
-                state.tensors[f"m_{part}"],
-                state.tensors[f"v_{part}"],
-                state.round * config.epochs * config.minibatches,
-            )
-            for part in params
-        }
-        total = data["target"].shape[1]
+        config, total = self.config, data["target"].shape[1]
         minibatches, size = min(config.minibatches, total), max(total // config.minibatches, 1)
         draws = [s.torch("user_update", state.round) for s in streams]
-        order = torch.stack(
-            [
-                torch.stack([torch.randperm(total, generator=g) for _ in range(config.epochs)])
-                for g in draws
-            ]
-        )[..., : minibatches * size].unflatten(-1, (minibatches, size))
-        lr = self.learning_rate(state.round)
-        compiled = self.policy.kernel_head is not None and isinstance(self.value_net, Mlp)
-        if compiled and uses_kernels(params["actor"], self._context.device):
-            return self._sequential(params, adams, data, order, lr)
-        return self._batched(params, adams, data, order, lr)
-
-    def _batched(
-        self,
-        params: dict[str, Tensor],
-        adams: dict[str, Adam],
-        data: dict[str, Tensor],
-        order: Tensor,
-        lr: float,
-    ) -> dict[str, Tensor]:
-        """Train all replicas at once by tensor operations; `order` [R, E, M, B] selects the steps."""
+        orders = [
+            torch.stack([torch.randperm(total, generator=g) for _ in range(config.epochs)])
+            for g in draws
+        ]
+        order = torch.stack(orders)[..., : minibatches * size].unflatten(-1, (minibatches, size))
         device = self._context.device
+        if compiled(self._objective) and uses_kernels(state.tensors["actor"], device):
+            return self._sequential(state, data, order)
+        return self._batched(state, data, order)
+
+    @property
+    def _objective(self) -> PolicyObjective:
+        config = self.config
+        return PolicyObjective(
+            self.policy, config.ratio_clip, config.entropy_coef, config.normalize_advantage
+        )
+
+    def _steps(self, state: State) -> int:
+        """Steps of Adam before a round."""
+        return state.round * self.config.epochs * self.config.minibatches
+
+    def _batched(self, state: State, data: dict[str, Tensor], order: Tensor) -> dict[str, Tensor]:
+        """Train all replicas at once by tensor operations; `order` [R, E, M, B] selects the steps."""
+        config, device = self.config, self._context.device
+        lr, clip = self.learning_rate(state.round), None
+        if config.clip_value_loss:
+            clip = config.ratio_clip
         data = {name: x.to(device) for name, x in data.items()}
-        params = {part: x.to(device) for part, x in params.items()}
-        adams = {part: Adam(x.m.to(device), x.v.to(device), x.step) for part, x in adams.items()}
-        with torch.inference_mode():
-            for rows in order.flatten(1, 2).to(device).unbind(1):
-                batch = {name: take_steps(x, rows) for name, x in data.items()}
-                grads = limit_norm(self._gradients(params, batch), self.config.max_grad_norm)
-                for part, grad in zip(params, grads, strict=True):
-                    params[part], adams[part] = adam_step(params[part], grad, adams[part], lr)
-        new = dict(params)
-        for part, adam in adams.items():
-            new |= {f"m_{part}": adam.m, f"v_{part}": adam.v}
-        return {name: x.cpu().clone() for name, x in new.items()}
+        new = {name: x.to(device) for name, x in state.tensors.items()}
+        indices = order.flatten(1, 2).to(device).unbind(1)
+        for steps, rows in enumerate(indices, self._steps(state)):
+            batch = {name: take_steps(x, rows) for name, x in data.items()}
+            actor, critic = leaves = [new[part].detach().requires_grad_() for part in _PARTS]
+            values = self.value_net.forward(critic, batch["obs"])[..., 0]
+            errors = value_loss(values, batch["target"], batch["value"], clip)
+            loss = self._objective.loss(actor, batch) + config.value_coef * errors
+            grads = torch.autograd.grad(loss.sum(), leaves)
+            limited = limit_norm(list(grads), config.max_grad_norm)
+            for part, grad in zip(_PARTS, limited, strict=True):
+                adam = Adam(new[f"m_{part}"], new[f"v_{part}"], steps)
+                new[part], adam = adam_step(new[part], grad, adam, lr)
+                new |= {f"m_{part}": adam.m, f"v_{part}": adam.v}
+        return {name: x.cpu() for name, x in new.items()}
 
     def _sequential(
-        self,
-        params: dict[str, Tensor],
-        adams: dict[str, Adam],
-        data: dict[str, Tensor],
-        order: Tensor,
-        lr: float,
+        self, state: State, data: dict[str, Tensor], order: Tensor
     ) -> dict[str, Tensor]:
-        """Train one replica after the other in compiled code; arguments as in `_batched`."""
-        config = self.config
-        actor, critic, kind = self.policy.net, self.value_net, self.policy.kernel_head
-        assert isinstance(actor, Mlp)
-        assert isinstance(critic, Mlp)
-        assert kind is not None
-        names = ("obs", "action", "old", "advantage", "value", "target")
-        columns = [data[name].float() for name in names]
+        """Train one replica after the other in compiled code; `order` as in `_batched`.
+
+        A replica's result does not depend, to the last bit, on the other replicas.
+        """
+        config, old = self.config, state.tensors
+        columns = [
+            data[name].float() for name in ("obs", "action", "old", "advantage", "value", "target")
+        ]
         table = torch.cat([x if x.dim() == 3 else x.unsqueeze(-1) for x in columns], dim=-1)
-        trained = {
-            part: torch.stack([x, adams[part].m, adams[part].v]) for part, x in params.items()
-        }
-        widths = [np.array([n.inputs, *n.hidden, n.outputs]) for n in (actor, critic)]
-        head = Head(kind, config.ratio_clip, config.entropy_coef, config.normalize_advantage)
+        trained = [torch.stack([old[k] for k in (p, f"m_{p}", f"v_{p}")]) for p in _PARTS]
+        nets = [net for net in (self.policy.net, self.value_net) if isinstance(net, Mlp)]
         clip = config.ratio_clip if config.clip_value_loss else math.inf
         train_pooled(
-            *[x.numpy() for x in trained.values()],
+            *[x.numpy() for x in trained],
             table.numpy(),
             order.numpy(),
-            *widths,
-            tuple(head),
+            *[np.array([net.inputs, *net.hidden, net.outputs]) for net in nets],
+            tuple(self._objective.head() or ()),
             (config.value_coef, clip),
             config.max_grad_norm,
-            int(adams["actor"].step),
-            lr,
+            self._steps(state),
+            self.learning_rate(state.round),
         )
         new: dict[str, Tensor] = {}
-        for part, (x, m, v) in trained.items():
+        for part, (x, m, v) in zip(_PARTS, trained, strict=True):
             new |= {part: x, f"m_{part}": m, f"v_{part}": v}
         return new
-
-    def _gradients(self, params: dict[str, Tensor], batch: dict[str, Tensor]) -> list[Tensor]:
-        """Gradients of the policy loss minus the entropy bonus, and of the weighted value loss."""
-        config = self.config
-        advantages = batch["advantage"]
-        if config.normalize_advantage:
-            advantages = normalize(advantages, torch.ones_like(advantages, dtype=torch.bool))
-        minibatch = Surrogate(batch["obs"], batch["action"], batch["old"], advantages)
-        actor = self.policy.surrogate_gradient(
-            params["actor"], minibatch, config.ratio_clip, config.entropy_coef
-        )
-        unpacked = self.value_net.unpack(params["critic"])
-        layers = self.value_net.layers(unpacked, batch["obs"])
-        clip = config.ratio_clip if config.clip_value_loss else None
-        slope = value_slope(layers[-1][..., 0], batch["target"], batch["value"], clip)
-        critic = self.value_net.gradient(unpacked, layers, config.value_coef * slope.unsqueeze(-1))
-        return [actor, critic]
 
 
 ALGORITHM = Ppo

@@ -11,19 +11,20 @@ from torch import Tensor
 
 from privrl_bench.algorithms.base import take_steps
 from privrl_bench.functional.discounted_returns import normalize
+from privrl_bench.functional.losses import surrogate_loss, value_loss
 from privrl_bench.functional.optim import Adam, adam_step, project
 from privrl_bench.kernels.machine import uses_kernels
 from privrl_bench.kernels.mlp_training import train_users
 from privrl_bench.kernels.policy_heads import SQUARED, Head
 from privrl_bench.models.cnn import Network
 from privrl_bench.models.mlp import Mlp
-from privrl_bench.models.policy import NetPolicy, Surrogate
+from privrl_bench.models.policy import NetPolicy
 
 
 class TrainingObjective(Protocol):
     """The loss of every user, on minibatches of tensors [N, B, ...] named as in `columns`.
 
-    It is defined twice, for the two implementations of a user's training: as a gradient of tensors, and as the
+    It is defined twice, for the two implementations of a user's training: as a function of tensors, and as the
     head of a network for compiled code. Tests compare the two.
     """
 
@@ -34,16 +35,8 @@ class TrainingObjective(Protocol):
         """The trained network; further parameters of a policy follow those of the network."""
         ...
 
-    def gradient(self, params: Tensor, batch: dict[str, Tensor]) -> Tensor:
-        """Gradients of the users' losses.
-
-        Args:
-            params: [N, P] parameters of N users.
-            batch: minibatches [N, B, ...].
-
-        Returns:
-            [N, P] gradients.
-        """
+    def loss(self, params: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        """The users' losses [N], differentiable in their parameters [N, P]; `batch` [N, B, ...]."""
         ...
 
     def head(self) -> Head | None:
@@ -53,7 +46,7 @@ class TrainingObjective(Protocol):
 
 @dataclass(frozen=True)
 class PolicyObjective:
-    """The policy loss minus the entropy bonus (`NetPolicy.surrogate_gradient`).
+    """The policy loss (`functional.losses.surrogate_loss`) minus the entropy bonus.
 
     Attributes:
         policy: the trained policy.
@@ -73,13 +66,15 @@ class PolicyObjective:
         """The policy's network."""
         return self.policy.net
 
-    def gradient(self, params: Tensor, batch: dict[str, Tensor]) -> Tensor:
-        """See `TrainingObjective.gradient`."""
+    def loss(self, params: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        """See `TrainingObjective.loss`."""
         advantage = batch["advantage"]
+        every = torch.ones_like(advantage, dtype=torch.bool)
         if self.normalize:
-            advantage = normalize(advantage, torch.ones_like(advantage, dtype=torch.bool))
-        minibatch = Surrogate(batch["obs"], batch["action"], batch["old"], advantage)
-        return self.policy.surrogate_gradient(params, minibatch, self.ratio_clip, self.entropy_coef)
+            advantage = normalize(advantage, every)
+        log_probs, entropy = self.policy.log_prob(params, batch["obs"], batch["action"])
+        loss = surrogate_loss(log_probs, batch["old"], advantage, every, self.ratio_clip)
+        return loss - self.entropy_coef * entropy.mean(-1)
 
     def head(self) -> Head | None:
         """See `TrainingObjective.head`."""
@@ -101,12 +96,9 @@ class ValueObjective:
     net: Network
     columns: ClassVar[tuple[str, ...]] = ("obs", "target")
 
-    def gradient(self, params: Tensor, batch: dict[str, Tensor]) -> Tensor:
-        """See `TrainingObjective.gradient`."""
-        unpacked = self.net.unpack(params)
-        layers = self.net.layers(unpacked, batch["obs"])
-        error = layers[-1] - batch["target"].unsqueeze(-1)
-        return self.net.gradient(unpacked, layers, error * (0.5 / error.shape[1]))
+    def loss(self, params: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        """See `TrainingObjective.loss`."""
+        return 0.5 * value_loss(self.net.forward(params, batch["obs"])[..., 0], batch["target"])
 
     def head(self) -> Head | None:
         """See `TrainingObjective.head`."""
@@ -224,16 +216,16 @@ class BatchedUserTrainer:
     ) -> Tensor:
         """Train every user's copy of the parameters; see `UserTrainer.__call__`."""
         device, adam = self._device, optimizer.adam
-        with torch.inference_mode():
-            begin = start.to(device)
-            columns = {name: data[name].to(device) for name in self._objective.columns}
-            params, adam = begin, Adam(adam.m.to(device), adam.v.to(device), adam.step)
-            for index in optimizer.order.to(device).movedim(2, 1).flatten(0, 1):  # [N, B] each
-                batch = {name: take_steps(x, index) for name, x in columns.items()}
-                grad = self._objective.gradient(params, batch)
-                if optimizer.plain:
-                    moved = params - optimizer.lr * grad
-                else:
-                    moved, adam = adam_step(params, grad, adam, optimizer.lr)
-                params = begin + project(moved - begin, optimizer.radius)
-            return (params - begin).cpu()
+        begin = start.to(device)
+        columns = {name: data[name].to(device) for name in self._objective.columns}
+        params, adam = begin, Adam(adam.m.to(device), adam.v.to(device), adam.step)
+        for index in optimizer.order.to(device).movedim(2, 1).flatten(0, 1):  # [N, B] each
+            batch = {name: take_steps(x, index) for name, x in columns.items()}
+            leaf = params.detach().requires_grad_()
+            (grad,) = torch.autograd.grad(self._objective.loss(leaf, batch).sum(), leaf)
+            if optimizer.plain:
+                moved = params - optimizer.lr * grad
+            else:
+                moved, adam = adam_step(params, grad, adam, optimizer.lr)
+            params = begin + project(moved - begin, optimizer.radius)
+        return (params - begin).cpu()

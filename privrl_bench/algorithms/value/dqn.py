@@ -39,6 +39,7 @@ from privrl_bench.algorithms.base import (
     AlgorithmContext,
     AlgorithmTerms,
     each_replica,
+    per_user,
     user_draws,
 )
 from privrl_bench.algorithms.value.actor_critic import Batch, Rates
@@ -108,12 +109,13 @@ class Dqn(Algorithm):
         Guarantee: row u is a function of user u's steps, of a random choice among them, and of Q and target.
         """
         batch, weight = self._own_steps(state.round, users, streams)
-        replicas, count, size = weight.shape
-        flat = Batch(*(x.reshape(replicas, count * size, *x.shape[3:]) for x in batch))
-        layers, slopes = self._learner.errors(state.tensors, flat)
-        shape = (replicas * count, size, -1)
-        slopes = [(d * weight.reshape(replicas, -1, 1).to(d.dtype)).reshape(*shape) for d in slopes]
-        rows = self.policy.net.collect([x.reshape(*shape) for x in layers], slopes)
+        replicas, count, _ = weight.shape
+        q, target = (
+            x.repeat_interleave(count, dim=0)
+            for x in (state.tensors["actor"][:, :-1], state.tensors["target"])
+        )
+        losses = self._learner.losses(q.requires_grad_(), target, Batch(*map(per_user, batch)))
+        (rows,) = torch.autograd.grad((losses * per_user(weight).to(losses.dtype)).sum(), q)
         return Contribution({"q": rows.reshape(replicas, count, -1)}, users.valid)
 
     def _own_steps(

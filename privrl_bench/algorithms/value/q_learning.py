@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import smooth_l1_loss
 
 from privrl_bench.algorithms.value.actor_critic import Batch, Rates
 from privrl_bench.functional.optim import Adam, adam_step
@@ -35,46 +36,29 @@ class QLearner:
         zero = {name: torch.zeros_like(target) for name in ("m", "v", "peak")}
         return {"actor": actor, "target": target, **zero, "updates": torch.zeros(len(actor), 1)}
 
-    def errors(self, tensors: dict[str, Tensor], batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
-        """Forward and backward pass of the smooth L1 loss of each transition.
+    def losses(self, q: Tensor, target: Tensor, batch: Batch) -> Tensor:
+        """The smooth L1 loss [N, B] of each transition, differentiable in Q.
 
-        With d = Q(s, a) - (reward + discount max Q'(s')), the loss is d^2 / 2 up to |d| = 1 and |d| - 1/2
-        beyond, so its derivative by Q(s, a) is d clamped to [-1, 1].
+        With d = Q(s, a) - (reward + discount max Q'(s')), it is d^2 / 2 up to |d| = 1 and |d| - 1/2 beyond.
 
         Args:
-            tensors: state tensors.
-            batch: transitions [R, B, ...].
-
-        Returns:
-            (layers, slopes) as of `Mlp.layers` and `Mlp.slopes`.
+            q: [N, P] parameters of Q.
+            target: [N, P] parameters of the target network Q'.
+            batch: transitions [N, B, ...].
         """
-        net = self.policy.net
-        after = net.forward(tensors["target"], batch.next_obs).amax(-1)
-        unpacked = net.unpack(tensors["actor"][:, :-1])
-        layers = net.layers(unpacked, batch.obs)
-        action = batch.action.long().unsqueeze(-1)
-        found = layers[-1].gather(-1, action).squeeze(-1)
-        error = found - (batch.reward + batch.discount * after)
-        grad = torch.zeros_like(layers[-1]).scatter_(-1, action, error.clamp(-1, 1).unsqueeze(-1))
-        return layers, net.slopes(unpacked, layers, grad)
+        net, action = self.policy.net, batch.action.long().unsqueeze(-1)
+        with torch.no_grad():
+            goal = batch.reward + batch.discount * net.forward(target, batch.next_obs).amax(-1)
+        found = net.forward(q, batch.obs).gather(-1, action).squeeze(-1)
+        return smooth_l1_loss(found, goal, reduction="none")
 
     def step(
         self, tensors: dict[str, Tensor], batch: Batch, draws: list[torch.Generator]
     ) -> dict[str, Tensor]:
-        """One step along the mean gradient of a batch; it uses no randomness.
-
-        Args:
-            tensors: state tensors.
-            batch: transitions [R, B, ...].
-            draws: unused.
-
-        Returns:
-            The new state tensors.
-        """
-        layers, slopes = self.errors(tensors, batch)
-        return self.descend(
-            tensors, self.policy.net.collect(layers, slopes) / batch.reward.shape[1]
-        )
+        """See `replay.Learner.step`: along the mean gradient of the batch; it uses no randomness."""
+        q = tensors["actor"][:, :-1].detach().requires_grad_()
+        loss = self.losses(q, tensors["target"], batch).mean(-1).sum()
+        return self.descend(tensors, torch.autograd.grad(loss, q)[0])
 
     def descend(self, tensors: dict[str, Tensor], gradient: Tensor) -> dict[str, Tensor]:
         """One step of AdamW, then the update of the target network; epsilon is unchanged.

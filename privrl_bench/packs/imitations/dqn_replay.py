@@ -21,7 +21,6 @@ Source: Doulazmi and Odonnat, "Central and local differential privacy for reinfo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -36,7 +35,6 @@ from privrl_bench.algorithms.value.replay import Replay
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
 from privrl_bench.kernels import q_training
-from privrl_bench.kernels.machine import uses_kernels
 from privrl_bench.models.q_network import QPolicy
 from privrl_bench.packs.imitations.per_transition import PER_TRANSITION, sample_noise
 from privrl_bench.packs.imitations.replay_settings import DqnReplayConfig
@@ -111,13 +109,9 @@ class DqnReplay(Replay):
         draws = [s.torch("user_update", index) for s in streams]
         memory = [tensors[f"memory_{name}"] for name in Batch._fields]
         learned = {k: x.clone() for k, x in tensors.items() if not k.startswith("memory_")}
-        if uses_kernels(tensors["actor"]):
-            learned = self._sequential(learned, memory, rows, draws)
-        else:
-            learned = self._batched(learned, memory, rows, counts, draws)
-        return self._explore(tensors | learned)
+        return self._explore(tensors | self._train(learned, memory, rows, draws))
 
-    def _sequential(
+    def _train(
         self,
         learned: dict[str, Tensor],
         memory: list[Tensor],
@@ -161,58 +155,12 @@ class DqnReplay(Replay):
         taken = torch.tensor(counts, dtype=learned["updates"].dtype).unsqueeze(-1)
         return learned | {"updates": learned["updates"] + taken}
 
-    def _batched(
-        self,
-        learned: dict[str, Tensor],
-        memory: list[Tensor],
-        rows: list[Tensor],
-        counts: Tensor,
-        draws: list[torch.Generator],
-    ) -> dict[str, Tensor]:
-        """All replicas by the same tensor operations, in any precision."""
-        for first, last, who in _spans(counts):
-            some = {name: x[who] for name, x in learned.items()}
-            theirs = [draws[r] for r in who]
-            for t in range(first, last):
-                drawn = torch.stack([rows[r][t] for r in who])
-                batch = Batch(*(x[who[:, None], drawn] for x in memory))
-                some = self._step(some, batch, who, theirs)
-            for name, x in some.items():
-                learned[name][who] = x
-        return learned
-
-    def _step(
-        self, tensors: dict[str, Tensor], batch: Batch, who: Tensor, draws: list[torch.Generator]
-    ) -> dict[str, Tensor]:
-        """One step of the replicas `who`."""
-        if not self._noisy:
-            return self._q.step(tensors, batch, draws)
-        return self._q.descend(tensors, self._noised(tensors, batch, who, draws))
-
-    def _noised(
-        self, tensors: dict[str, Tensor], batch: Batch, who: Tensor, draws: list[torch.Generator]
-    ) -> Tensor:
-        """[N, P] means of the batch's clipped and noised gradients, of the replicas `who`."""
-        net, size = self.policy.net, self.config.batch
-        layers, slopes = self._q.errors(tensors, batch)
-        clip = self._context.privacy.clip
-        std = torch.tensor(self._context.schedule.z)[who, None] * clip / math.sqrt(size)
-        return net.clipped_sum(layers, slopes, clip) / size + std * sample_noise(draws, net.size)
-
 
 def _rows(streams: Streams, index: int, count: int, filled: int, batch: int) -> Tensor:
     """[count, batch] indices into the memory, without repetition in a row."""
     g = np.random.default_rng(streams.episode_seed("user_update", index, 1))
     drawn = [g.choice(filled, batch, replace=False, shuffle=False) for _ in range(count)]
     return torch.from_numpy(np.array(drawn, np.int64).reshape(count, batch))
-
-
-def _spans(counts: Tensor) -> Iterator[tuple[int, int, Tensor]]:
-    """(first, last, [N] replicas that take the steps first, ..., last - 1), in order."""
-    first = 0
-    for last in sorted({int(n) for n in counts} - {0}):
-        yield first, last, (counts >= last).nonzero().squeeze(-1)
-        first = last
 
 
 ALGORITHM = DqnReplay

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, AlgorithmTerms, each_replica
-from privrl_bench.functional.answers import reward_to_go, surrogate_loss, token_rewards
+from privrl_bench.functional.losses import reward_to_go, surrogate_loss, token_rewards
 from privrl_bench.functional.optim import adam_start, adam_step, project
 from privrl_bench.functional.rng import Streams
 from privrl_bench.packs.text.adapters import Adapter, AllWeights, Lora

@@ -14,7 +14,7 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
-from privrl_bench.packs.imitations.dqn_replay import DqnReplay, _rows, _spans
+from privrl_bench.packs.imitations.dqn_replay import DqnReplay, _rows
 from privrl_bench.packs.imitations.replay_settings import DqnReplayConfig
 from privrl_bench.run.plan import make_plan
 from privrl_bench.run.trainer import Trainer
@@ -29,7 +29,7 @@ NOISY = context(CHOICE, 0.3, 10, 1, mechanism="per_transition", z=(0.0, 0.5))
 NO_NOISE = context(CHOICE, 0.3, 10, 1, mechanism="per_transition", z=(0.0, 0.0))
 
 
-def remembered(algo, lengths=((9, 4), (7, 8)), dtype=torch.float64):
+def remembered(algo, lengths=((9, 4), (7, 8)), dtype=torch.float32):
     """State tensors of two replicas with the steps of a round in the memory."""
     users = random_users(CHOICE, 2, 2, 9, seed=5, lengths=lengths)
     tensors = {k: x.to(dtype) for k, x in algo.init(STREAMS).tensors.items()}
@@ -87,56 +87,48 @@ def test_learning_equals_plain_torch(setup):
                 grads = twin.clipped(batch, setup.privacy.clip)
             twin.follow(grads)
         q, target = vector_of(twin.q), vector_of(twin.target)
-        torch.testing.assert_close(learned["actor"][r, :-1], q, rtol=1e-6, atol=1e-8)
-        torch.testing.assert_close(learned["target"][r], target, rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(learned["actor"][r, :-1], q, rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(learned["target"][r], target, rtol=1e-3, atol=1e-5)
         assert learned["updates"][r] == count
         seen = 0.05 + 0.85 * math.exp(-int(steps[r]) / 1000)
         assert float(learned["actor"][r, -1]) == pytest.approx(seen)
 
 
-@pytest.mark.parametrize("setup", [SETUP, NOISY], ids=["plain", "noisy"])
+def trained(algo, tensors, counts, index=0):
+    """The learned tensors of as many updates of each replica, by compiled code."""
+    copied = {k: x.clone() for k, x in tensors.items()}
+    memory = [copied[f"memory_{n}"] for n in Batch._fields]
+    learned = {k: x for k, x in copied.items() if not k.startswith("memory_")}
+    there = tensors["seen"][:, 0].tolist()
+    rows = [_rows(s, 0, n, int(t), SIZE) for s, n, t in zip(STREAMS, counts, there, strict=False)]
+    draws = [s.torch("user_update", index) for s in STREAMS[: len(counts)]]
+    return algo._train(learned, memory, rows, draws), rows
+
+
 @pytest.mark.parametrize("hidden", [[9], [7, 6], [5, 4, 6]], ids=str)
-def test_compiled_updates_equal_tensor_operations(setup, hidden):
-    algo = DqnReplay(replace(CONFIG, hidden=hidden), setup)
-    tensors, users = remembered(algo, dtype=torch.float32)
-    steps = users.mask.sum((1, 2))
-    found = {}
-    for name in ("_sequential", "_batched"):
-        copied = {k: x.clone() for k, x in tensors.items()}
-        memory = [copied[f"memory_{n}"] for n in Batch._fields]
-        learned = {k: x for k, x in copied.items() if not k.startswith("memory_")}
-        counts = (steps - SIZE + 1).long()
-        rows = [
-            _rows(s, 0, int(n), int(t), SIZE)
-            for s, n, t in zip(STREAMS, counts, steps, strict=True)
-        ]
-        draws = [s.torch("user_update", 0) for s in STREAMS]
-        more = () if name == "_sequential" else (counts,)
-        found[name] = getattr(algo, name)(learned, memory, rows, *more, draws)
-    for name, x in found["_batched"].items():
-        torch.testing.assert_close(found["_sequential"][name], x, rtol=1e-3, atol=1e-5, msg=name)
-    assert not torch.equal(found["_batched"]["actor"], tensors["actor"])
+def test_compiled_updates_equal_tensor_operations(hidden):
+    algo = DqnReplay(replace(CONFIG, hidden=hidden), SETUP)
+    tensors, _ = remembered(algo)
+    found, rows = trained(algo, tensors, [8, 8])
+    expected = {k: x for k, x in tensors.items() if not k.startswith("memory_")}
+    who = torch.arange(2)[:, None]
+    for t in range(8):
+        drawn = torch.stack([rows[r][t] for r in range(2)])
+        batch = Batch(*(tensors[f"memory_{n}"][who, drawn] for n in Batch._fields))
+        expected = algo._q.step(expected, batch, [])
+    for name, x in expected.items():
+        torch.testing.assert_close(found[name], x, rtol=1e-3, atol=1e-5, msg=name)
+    assert not torch.equal(found["actor"], tensors["actor"])
 
 
 def test_noise_on_transitions_has_the_papers_size():
     algo = DqnReplay(replace(CONFIG, hidden=[60, 60]), NOISY)
-    tensors, _ = remembered(algo, dtype=torch.float32)
-    drawn = torch.arange(SIZE).expand(2, -1)
-    batch = Batch(*(tensors[f"memory_{n}"][:, :SIZE].float() for n in Batch._fields))
-    assert drawn.shape == (2, SIZE)
-    who = torch.arange(2)
-    one = algo._noised(tensors, batch, who, [s.torch("user_update", 0) for s in STREAMS])
-    two = algo._noised(tensors, batch, who, [s.torch("user_update", 1) for s in STREAMS])
+    tensors, _ = remembered(algo)
+    # After one update the first moments are a tenth of the gradient.
+    one, two = (10.0 * trained(algo, tensors, [1, 1], index)[0]["m"] for index in (0, 1))
     assert torch.equal(one[0], two[0])  # z = 0
     spread = float((one[1] - two[1]).std()) / math.sqrt(2)
     assert spread == pytest.approx(0.5 * 0.3 / math.sqrt(SIZE), rel=0.05)
-    (alone,) = algo._noised(
-        {k: x[1:] for k, x in tensors.items()},
-        Batch(*(x[1:] for x in batch)),
-        who[1:],
-        [STREAMS[1].torch("user_update", 0)],
-    )
-    torch.testing.assert_close(alone, one[1])
 
 
 def test_batches_have_different_places():
@@ -150,9 +142,13 @@ def test_batches_have_different_places():
 
 
 def test_every_replica_takes_its_own_number_of_steps():
-    spans = list(_spans(torch.tensor([3, 0, 5, 3])))
-    assert [(a, b, who.tolist()) for a, b, who in spans] == [(0, 3, [0, 2, 3]), (3, 5, [2])]
-    assert not list(_spans(torch.tensor([0, 0])))
+    algo = DqnReplay(CONFIG, SETUP)
+    tensors, _ = remembered(algo)
+    found = trained(algo, tensors, [3, 0])[0]
+    assert found["updates"].flatten().tolist() == [3, 0]
+    alone = trained(algo, {k: x[:1] for k, x in tensors.items()}, [3])[0]
+    assert torch.equal(found["actor"][0], alone["actor"][0])
+    assert torch.equal(found["actor"][1], tensors["actor"][1])
 
 
 def test_nothing_is_learned_before_there_is_a_batch():

@@ -1,9 +1,9 @@
-"""Ridge regressions of users in compiled code, against least squares in double precision."""
+"""Ridge regressions of the users, for the private critic, against least squares in double precision."""
 
 import pytest
 import torch
 
-from privrl_bench.kernels.ridge import ridge_regressions
+from privrl_bench.algorithms.policy_gradient.critics import ridge_regressions
 
 
 def problem(users=5, steps=9, size=12):
