@@ -51,7 +51,7 @@ def _variant(line: dict[str, str]) -> str:
 SPEED = ("solved", "median", "quartiles")
 LATE = (*SPEED, "mean episode", "last 100 episodes", "epsilon")
 GRADIENTS = "noise on gradients, their sigma"
-_ENDS = {"min": "min", "max": "max"}
+_ENDS: dict[str, Any] = {"min": "min", "max": "max"}
 BLOCKS |= {
     "dp-rl/fig3": lambda: solved(
         "dp-rl/fig3", "REINFORCE", (*LATE[:4], "epsilon"), GRADIENTS, epsilon=_computed
@@ -69,9 +69,11 @@ BLOCKS |= {
     ),
     "dp-rl/averaging": lambda: selected(
         reversed(committed("dp-rl/averaging")),
-        {"": "algo", "z": "z", "epsilon": "epsilon", "`algo.averaging`": _variant, "seeds": "seeds"}
-        | {"return ± 95 % interval": "return (mean ± 95 % CI)"}
-        | _ENDS,
+        {
+            **{"": "algo", "z": "z", "epsilon": "epsilon", "`algo.averaging`": _variant},
+            **{"seeds": "seeds", "return ± 95 % interval": "return (mean ± 95 % CI)"},
+            **_ENDS,
+        },
     ),
 }
 
