@@ -13,7 +13,7 @@ from privrl_bench.cli.console import print_table
 from privrl_bench.cli.parsing import Parser
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.statistics import FEWEST, improvement
-from privrl_bench.reporting.page import Paragraph, Part, Picture, Table, write_page
+from privrl_bench.reporting.page import paragraph, picture, table, write_page
 from privrl_bench.reporting.plots import curves, not_drawn, profiles, return_against_epsilon
 from privrl_bench.reporting.run_loader import load_runs
 from privrl_bench.reporting.runs import Run, usable
@@ -21,7 +21,6 @@ from privrl_bench.reporting.table_writer import ABSENT, short
 from privrl_bench.reporting.tables import (
     Group,
     cells,
-    group_runs,
     left_out,
     legend,
     markdown,
@@ -86,32 +85,29 @@ def write_report(runs: Sequence[Run], out: Path, title: str) -> Path:
     """
     rows = summarise(runs)
     write_tables(rows, out)
-    groups = group_runs(usable(runs))
     head, lines = cells(rows)
-    parts: list[Part] = [
-        Table("Final returns", head, lines, legend(rows)),
-    ]
+    parts = [table("Final returns", head, lines, legend(rows))]
     reason = not_drawn(runs)
     if reason:
-        parts.append(Paragraph(reason))
+        parts.append(paragraph(reason))
     else:
         curves(runs, out / "curves.png")
         bars = "mean over seeds; the legend says what the bars are"
-        parts.append(Picture("Learning curves", out / "curves.png", bars))
+        parts.append(picture("Learning curves", out / "curves.png", bars))
     return_against_epsilon(runs, out / "return_against_epsilon.png")
-    parts.append(Picture("Return against epsilon", out / "return_against_epsilon.png"))
+    parts.append(picture("Return against epsilon", out / "return_against_epsilon.png"))
     if not reason and any(len(run.curve("exact/regret")[0]) for run in runs):
         curves(runs, out / "regret.png", "exact/regret", "cumulative regret")
-        parts.append(Picture("Regret", out / "regret.png", "expected, by dynamic programming"))
-    many = [group for group in groups if len(group.runs) >= _FEWEST]
+        parts.append(picture("Regret", out / "regret.png", "expected, by dynamic programming"))
+    many = [group for group in rows if len(group.runs) >= _FEWEST]
     if many and not reason:
         profiles(many, out / "profiles.png")
         caption = "share of a group's seeds whose final return is above a threshold"
-        parts.append(Picture("Performance profiles", out / "profiles.png", caption))
+        parts.append(picture("Performance profiles", out / "profiles.png", caption))
     pairs = comparisons(many)
     if pairs:
         parts.append(
-            Table(
+            table(
                 "Probability of improvement",
                 ("env", "X", "Y", "P(X > Y)", "95 % interval"),
                 pairs,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,10 @@ from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.rules import rules
 from privrl_bench.reporting.run_loader import by_key
 from privrl_bench.reporting.runs import Run
+from privrl_bench.reporting.table_writer import csv_text
 
 _EPISODES = 100  # of a policy that does not learn
+_TRIVIAL = "trivial.csv"
 
 
 @dataclass(frozen=True)
@@ -249,3 +252,17 @@ def trivial_scores(item: Item) -> dict[str, str]:
         if scores:
             found[env] = "; ".join(scores)
     return found
+
+
+def write_trivial(scores: Mapping[str, str], folder: Path) -> None:
+    """Write `trivial.csv`: returns of policies that do not learn, for each environment of a table."""
+    text = csv_text(("env", "returns"), list(scores.items()))
+    (folder / _TRIVIAL).write_text(text, encoding="utf-8")
+
+
+def read_trivial(folder: Path) -> dict[str, str]:
+    """Environment -> returns of policies that do not learn; empty without `trivial.csv`."""
+    if not (folder / _TRIVIAL).exists():
+        return {}
+    with (folder / _TRIVIAL).open(encoding="utf-8", newline="") as file:
+        return {row["env"]: row["returns"] for row in csv.DictReader(file)}

@@ -94,24 +94,24 @@ class PaperFigure(Panels):
         """Text of `table.md`."""
         return f"# {self.title}\n\n{aligned(head, lines)}\n"
 
-    def write(self, out: Path, runs: Runs, trivial: Mapping[str, str]) -> list[page.Part]:
+    def write(self, out: Path, runs: Runs, trivial: Mapping[str, str]) -> list[str]:
         """Draw `figure.png` and `figure.svg`, unless `not_drawn`, and write the numbers behind them."""
-        kind, path, parts = KINDS[self.kind], out / "figure.png", list[page.Part]()
+        kind, path, parts = KINDS[self.kind], out / "figure.png", list[str]()
         shown = kind.of(self, runs)
         if reason := self.not_drawn():
             print(reason)
-            parts.append(page.Paragraph(reason))
+            parts.append(page.paragraph(reason))
         else:
             kind.draw(self, shown, path)
             caption = self.facts.get("caption") or run_figures.caption(runs)
-            parts.append(page.Picture(self.title, path, caption))
+            parts.append(page.picture(self.title, path, caption))
         if kind.keep:
             kind.keep(self, shown, out)
         head, lines = kind.numbers(self, shown)
         if lines:
             write_table(out, self.table_text(head, lines), (head, lines))
             every = [run for some in runs.values() for run in some]
-            parts.append(page.Table("Numbers", head, lines))
+            parts.append(page.table("Numbers", head, lines))
             if every:
-                parts.append(page.Table("Guarantees", *guarantees(every)))
+                parts.append(page.table("Guarantees", *guarantees(every)))
         return parts

@@ -32,7 +32,7 @@ class Item(ABC):
         """The item with every setting replaced by `change(setting)`."""
 
     @abstractmethod
-    def write(self, out: Path, runs: Runs, trivial: Mapping[str, str]) -> list[page.Part]:
+    def write(self, out: Path, runs: Runs, trivial: Mapping[str, str]) -> list[str]:
         """Write the item's files into `out`.
 
         Args:

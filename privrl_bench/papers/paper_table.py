@@ -83,7 +83,7 @@ class PaperTable(Item):
         """All environments of the table."""
         return sorted({cell.env for cell in self.cells})
 
-    def write(self, out: Path, runs: Runs, trivial: Mapping[str, str]) -> list[page.Part]:
+    def write(self, out: Path, runs: Runs, trivial: Mapping[str, str]) -> list[str]:
         """Write and print the comparison."""
         head, lines = comparison(self, runs, trivial)
         text = f"# {self.title}\n\n{aligned(head, lines)}\n\n{NOTE}\n\n{verdict(self, runs)}\n"
@@ -91,9 +91,9 @@ class PaperTable(Item):
         print(text)
         every = [run for some in runs.values() for run in some]
         return [
-            page.Paragraph(verdict(self, runs)),
-            page.Table(self.title, head, lines, NOTE),
-            page.Table("Guarantees", *guarantees(every)),
+            page.paragraph(verdict(self, runs)),
+            page.table(self.title, head, lines, NOTE),
+            page.table("Guarantees", *guarantees(every)),
         ]
 
 

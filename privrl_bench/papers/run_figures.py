@@ -17,6 +17,7 @@ from privrl_bench.reporting.runs import ENVIRONMENT_STEPS, Run, Runs
 from privrl_bench.reporting.style import (
     Look,
     curve,
+    cut,
     dots,
     empty,
     epsilon_axis,
@@ -24,7 +25,6 @@ from privrl_bench.reporting.style import (
     legend,
     level,
     looks_of_panels,
-    paper_values,
     returns_of,
     steps_axis,
 )
@@ -104,6 +104,24 @@ def drawn_panels(
                 paper_values(axes, known)
         if with_legend:
             legend(places)
+
+
+def paper_values(axes: Any, values: Sequence[tuple[float, float, Look]]) -> None:
+    """A paper's (mean, half width): one as a band; several, which would hide each other, at the right."""
+    label = "paper's mean and interval"
+    if len(values) == 1:
+        mean, half, look = values[0]
+        high = cut(axes, mean + half)
+        axes.axhspan(mean - half, high, color=look.colour, alpha=0.15, lw=0, label=label)
+        return
+    across = axes.get_yaxis_transform()  # x is a share of the panel's width
+    for at, (mean, half, look) in enumerate(values):
+        x = [1.03 + 0.05 * at, 1.06 + 0.05 * at]
+        drawn = {"color": look.colour, "transform": across, "clip_on": False}
+        axes.fill_between(x, mean - half, cut(axes, mean + half), alpha=0.3, lw=0, **drawn)
+        axes.plot(x, [mean, mean], **drawn)
+        axes.plot([np.mean(x)], [mean], look.marker, **drawn)
+    axes.fill_between([], [], [], color="0.5", alpha=0.3, lw=0, label=label + " (right)")
 
 
 def draw_curves(

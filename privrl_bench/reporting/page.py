@@ -5,9 +5,7 @@ from __future__ import annotations
 import base64
 import html
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from privrl_bench.reporting.runs import Run
 
@@ -24,64 +22,33 @@ figure { margin: 1rem 0; } img { max-width: 100%; } figcaption, .note { color: #
 """
 
 
-class Part(Protocol):
-    """A part of a page."""
-
-    def html(self) -> str:
-        """The part as HTML."""
+def paragraph(text: str) -> str:
+    """Text, as HTML."""
+    return f"<p>{html.escape(text)}</p>"
 
 
-@dataclass(frozen=True)
-class Paragraph:
-    """Text."""
-
-    text: str
-
-    def html(self) -> str:
-        """The paragraph."""
-        return f"<p>{html.escape(self.text)}</p>"
+def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> str:
+    """A table below its title, with its note, as HTML. Cells that begin like numbers are aligned right."""
+    names = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+    lines = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
+    below = f"<p class='note'>{html.escape(note)}</p>" if note else ""
+    body = f"<table><thead><tr>{names}</tr></thead><tbody>{lines}</tbody></table>"
+    return f"<h2>{html.escape(title)}</h2>{body}{below}"
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table of texts. Cells that begin like numbers are aligned right."""
-
-    title: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    note: str = ""
-
-    def html(self) -> str:
-        """The table below its title, with its note."""
-        head = "".join(f"<th>{html.escape(cell)}</th>" for cell in self.head)
-        rows = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in self.rows)
-        note = f"<p class='note'>{html.escape(self.note)}</p>" if self.note else ""
-        body = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        return f"<h2>{html.escape(self.title)}</h2>{body}{note}"
+def picture(title: str, path: Path, caption: str = "") -> str:
+    """A PNG file below its title, with its caption, as HTML with the data of the file."""
+    data = base64.b64encode(path.read_bytes()).decode()
+    name = html.escape(title, quote=True)
+    return (
+        f"<h2>{name}</h2><figure><img alt='{name}' src='data:image/png;base64,{data}'>"
+        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
+    )
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A PNG file and its caption."""
-
-    title: str
-    path: Path
-    caption: str = ""
-
-    def html(self) -> str:
-        """The picture, with its data in the page."""
-        data = base64.b64encode(self.path.read_bytes()).decode()
-        name = html.escape(self.title, quote=True)
-        return (
-            f"<h2>{name}</h2><figure><img alt='{name}' src='data:image/png;base64,{data}'>"
-            f"<figcaption>{html.escape(self.caption)}</figcaption></figure>"
-        )
-
-
-def write_page(path: Path, title: str, parts: Sequence[Part], runs: Sequence[Run]) -> None:
-    """Write the page. Provenance of `runs` comes last."""
-    body = [f"<h1>{html.escape(title)}</h1>"]
-    body += [part.html() for part in (*parts, provenance_table(runs))]
+def write_page(path: Path, title: str, parts: Sequence[str], runs: Sequence[Run]) -> None:
+    """Write the page of these parts (HTML). Provenance of `runs` comes last."""
+    body = [f"<h1>{html.escape(title)}</h1>", *parts, provenance(runs)]
     text = (
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
@@ -93,7 +60,7 @@ def write_page(path: Path, title: str, parts: Sequence[Part], runs: Sequence[Run
     path.write_text(text, encoding="utf-8")
 
 
-def provenance_table(runs: Sequence[Run]) -> Table:
+def provenance(runs: Sequence[Run]) -> str:
     """Commits, versions and machines of the runs, and the number of runs of each."""
     counts: dict[tuple[str, ...], int] = {}
     for run in runs:
@@ -108,7 +75,7 @@ def provenance_table(runs: Sequence[Run]) -> Table:
         )
         counts[key] = counts.get(key, 0) + 1
     rows = [[str(count), *key] for key, count in sorted(counts.items(), key=lambda x: -x[1])]
-    return Table("Provenance", ("runs", "commit", "versions", "machine"), rows)
+    return table("Provenance", ("runs", "commit", "versions", "machine"), rows)
 
 
 def _cell(text: str) -> str:

@@ -86,11 +86,11 @@ def profiles(groups: Sequence[Group], path: Path) -> None:
     look = _looks(panels)
     with figure(path, len(panels), vector=True) as places:
         for axes, (env, members) in zip(places, panels, strict=True):
-            every = [run.final_value for group in members for run in group.runs]
+            every = [value for group in members for value in group.values]
             room = 0.03 * (max(every) - min(every)) or 1.0
             at = np.linspace(min(every) - room, max(every) + room, 400)
             for group in members:
-                share = profile([run.final_value for run in group.runs], at)
+                share = profile(group.values, at)
                 one = look[id(group)]
                 drawn: Any = {"color": one.colour, "linestyle": one.dash, "where": "post"}
                 axes.step(at, share, **drawn, label=group.label)
@@ -121,7 +121,7 @@ def return_against_epsilon(runs: Sequence[Run], path: Path) -> None:
 def _epsilon_panel(axes: Any, groups: Sequence[Group]) -> None:
     lines: dict[tuple[str, str, float], list[Group]] = {}
     for group in groups:
-        epsilon = _epsilon(group)
+        epsilon = group.epsilon
         if math.isinf(epsilon):
             lines[group.algo, group.label, epsilon] = [group]
         elif epsilon > 0:
@@ -130,14 +130,14 @@ def _epsilon_panel(axes: Any, groups: Sequence[Group]) -> None:
     known = []
     marks = [LineMark(key[0], status=_status(members[0])) for key, members in lines.items()]
     for at, (key, look) in enumerate(zip(lines, looks(marks), strict=True)):
-        members = sorted(lines[key], key=_epsilon)
+        members = sorted(lines[key], key=lambda one: one.epsilon)
         mean, low, high = np.array([_spread(one.runs) for one in members]).T
         label = ", ".join(part for part in key[:2] if part) + f" ({_status(members[0])} guarantee)"
         if math.isinf(key[2]):
             label = f"{key[1]}: not private{_of_bars(members)}"
             level(axes, look, label, float(mean[0]))
         else:
-            x = [_epsilon(one) for one in members]
+            x = [one.epsilon for one in members]
             known += x
             label += _of_bars(members)
             dots(axes, look, label, x, mean, (low, high), (at, len(lines)))
@@ -156,7 +156,7 @@ def _group_curve(
     mean = np.array([np.mean([one[step] for one in points]) for step in steps])
     count = f"{len(points)} seed{'s' if len(points) > 1 else ''}"
     name = f"{count}{_of_bars([group])}"
-    label = f"{group.label} ({name}, epsilon {shown_epsilon(_epsilon(group))})"
+    label = f"{group.label} ({name}, epsilon {shown_epsilon(group.epsilon)})"
     ends = None
     if len(points) > 1:
         spread = np.array([shown_interval([one[step] for one in points]) for step in steps])
@@ -178,22 +178,16 @@ def _of_bars(groups: Sequence[Group]) -> str:
     return "".join(f", {name}" for name in names if name)
 
 
-def _epsilon(group: Group) -> float:
-    """Largest final epsilon of the group, nan while none is known."""
-    known = [run.epsilon for run in group.runs if not math.isnan(run.epsilon)]
-    return max(known, default=math.nan)
-
-
 def _status(group: Group) -> str:
     """Status of the guarantee; of runs that are not finished, whether they have noise."""
     known = {run.guarantee_status for run in group.runs}
-    return "none" if math.isinf(_epsilon(group)) else min(known, default="none")
+    return "none" if math.isinf(group.epsilon) else min(known, default="none")
 
 
 def _looks(panels: Sequence[tuple[str, Sequence[Group]]]) -> dict[int, Look]:
     """The look of each group, by its id(): groups with the same label have the same marker."""
     found = looks_of_panels(
-        [[(g.label, LineMark(g.algo, _epsilon(g), _status(g))) for g in some] for _, some in panels]
+        [[(g.label, LineMark(g.algo, g.epsilon, _status(g))) for g in some] for _, some in panels]
     )
     return {
         id(group): look

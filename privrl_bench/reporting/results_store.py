@@ -21,7 +21,7 @@ from typing import Any
 from privrl_bench.reporting.runs import TRAINING, Run, differing, nested, number
 from privrl_bench.reporting.table_writer import csv_text
 
-RUNS_FILE, CURVES_FILE, TRIVIAL_FILE = "runs.csv", "curves.csv.gz", "trivial.csv"
+RUNS_FILE, CURVES_FILE = "runs.csv", "curves.csv.gz"
 # Why equal settings can give other last bits: libraries, processor, and runs that are trained as one group.
 VERSIONS, TOGETHER, MADE_AT = ("torch", "numpy", "numba", "mujoco"), "trained_together", "made_at"
 COLUMNS = (
@@ -100,20 +100,6 @@ def read_results(folder: Path) -> list[Run]:
             curves.setdefault(point["run"], []).append(known)
     with (folder / RUNS_FILE).open(encoding="utf-8", newline="") as file:
         return [_run(row, folder, curves.get(row["run"], [])) for row in csv.DictReader(file)]
-
-
-def write_trivial(scores: Mapping[str, str], folder: Path) -> None:
-    """Write `trivial.csv`: returns of policies that do not learn, for each environment of a table."""
-    text = csv_text(("env", "returns"), list(scores.items()))
-    (folder / TRIVIAL_FILE).write_text(text, encoding="utf-8")
-
-
-def read_trivial(folder: Path) -> dict[str, str]:
-    """Environment -> returns of policies that do not learn; empty without `trivial.csv`."""
-    if not (folder / TRIVIAL_FILE).exists():
-        return {}
-    with (folder / TRIVIAL_FILE).open(encoding="utf-8", newline="") as file:
-        return {row["env"]: row["returns"] for row in csv.DictReader(file)}
 
 
 def _row(key: str, run: Run, own: Iterable[str]) -> list[Any]:

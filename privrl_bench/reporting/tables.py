@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ HEADER = (
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in the seed only, one per seed, in order of seeds."""
+    """Runs that differ in the seed only, one per seed, in order of seeds: one line of a table."""
 
     algo: str
     env: str
@@ -68,53 +69,62 @@ class Group:
     @property
     def label(self) -> str:
         """Short name for legends, without the environment."""
-        parts = [self.algo]
-        if self.z is not None:
-            parts.append(f"z = {self.z:g}")
-        if self.variant:
-            parts.append(self.variant)
-        return ", ".join(parts)
+        noise = None if self.z is None else f"z = {self.z:g}"
+        return ", ".join(part for part in (self.algo, noise, self.variant) if part)
 
+    @property
+    def seeds(self) -> int:
+        """Number of runs."""
+        return len(self.runs)
 
-@dataclass(frozen=True)
-class GuaranteeTerms:
-    """Unit, notion and adjacency of a guarantee, and the names of its caveats."""
+    @property
+    def measure(self) -> Objective:
+        """What the runs are judged by."""
+        return self.runs[0].measure
 
-    unit: str
-    notion: str
-    adjacency: str
-    caveats: str
+    @cached_property
+    def values(self) -> list[float]:
+        """Final values of the objective."""
+        return [run.final_value for run in self.runs]
 
-    def describe(self) -> str:
-        """One sentence part for the legend of a table."""
-        outside = f"; outside epsilon: {self.caveats}" if self.caveats else ""
-        return f"unit: {self.unit}; notion {self.notion}; adjacency {self.adjacency}{outside}"
+    @property
+    def mean(self) -> float:
+        """Mean of the final values."""
+        return mean_ci(self.values)[0]
 
+    @cached_property
+    def iqm(self) -> tuple[float, float, float]:
+        """Interquartile mean of the final values, and the ends of its bootstrap interval."""
+        return iqm_ci(np.array(self.values)[:, None], np.random.default_rng(0))
 
-@dataclass(frozen=True)
-class Row:
-    """One line of the table: final values of `measure` over seeds."""
+    @property
+    def epsilon(self) -> float:
+        """The largest of the runs."""
+        return _largest(run.epsilon for run in self.runs)
 
-    algo: str
-    env: str
-    z: float | None
-    variant: str
-    seeds: int
-    return_mean: float
-    return_ci95: float  # half width of the t interval over seeds, nan for one seed
-    return_interval: tuple[float, float]  # see `shown_interval`; nan for one seed
-    return_min: float
-    return_max: float
-    return_median: float
-    return_iqm: tuple[float, float, float]  # interquartile mean, ends of its bootstrap interval
-    epsilon: float  # the largest of the group
-    delta: float
-    epsilon_paper: float  # nan where the paper's formula does not apply
-    guarantee: str
-    terms: GuaranteeTerms
-    steps: int
-    steps_per_second: float
-    measure: Objective = RETURN
+    def largest(self, name: str) -> float:
+        """The largest number of that name in the runs' summaries, nan if none has one."""
+        return _largest(number(run.summary.get(name)) for run in self.runs)
+
+    @property
+    def status(self) -> str:
+        """Status of the guarantees, joined by `/` where they differ."""
+        return "/".join(sorted({run.guarantee_status for run in self.runs}))
+
+    @property
+    def steps_per_second(self) -> float:
+        """Mean speed."""
+        return sum(number(r.summary.get("steps_per_second")) for r in self.runs) / self.seeds
+
+    @cached_property
+    def terms(self) -> tuple[str, ...]:
+        """Unit, notion and adjacency of the guarantees, joined by `/` where they differ, and their caveats."""
+        found = [
+            {str(nested(run.summary, "guarantee", key) or "?") for run in self.runs}
+            for key in ("unit", "notion", "adjacency")
+        ]
+        caveats = sorted({name for run in self.runs for name in run.caveats})
+        return (*(" / ".join(sorted(one)) for one in found), ", ".join(caveats))
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
@@ -142,9 +152,9 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     return sorted(groups, key=_order)
 
 
-def summarise(runs: Sequence[Run]) -> list[Row]:
-    """One row per group of finished runs; others are left out (see `left_out`)."""
-    return [_row(group) for group in group_runs(usable(runs))]
+def summarise(runs: Sequence[Run]) -> list[Group]:
+    """The groups of finished runs; others are left out (see `left_out`)."""
+    return group_runs(usable(runs))
 
 
 def left_out(runs: Sequence[Run]) -> list[str]:
@@ -166,7 +176,7 @@ def left_out(runs: Sequence[Run]) -> list[str]:
     return lines
 
 
-def cells(rows: Sequence[Row], half_width: bool = False) -> tuple[list[str], list[list[str]]]:
+def cells(rows: Sequence[Group], half_width: bool = False) -> tuple[list[str], list[list[str]]]:
     """(head, lines) of the rounded table; guarantees are numbered as in `legend`.
 
     `half_width`: means with the half width of the t interval, as papers and the committed tables have them.
@@ -186,19 +196,19 @@ def cells(rows: Sequence[Row], half_width: bool = False) -> tuple[list[str], lis
             row.env,
             ABSENT if row.z is None else f"{row.z:g}",
             str(row.seeds),
-            f"{_shown(row, row.return_mean)} ± {_shown(row, row.return_ci95)}"
+            " ± ".join(_shown(row, x) for x in mean_ci(row.values))
             if half_width
-            else _mean(row),
-            _shown(row, row.return_min),
-            _shown(row, row.return_max),
-            "{} ({} to {})".format(*(_shown(row, x) for x in row.return_iqm))
+            else mean_text(row.measure, row.values),
+            _shown(row, min(row.values)),
+            _shown(row, max(row.values)),
+            "{} ({} to {})".format(*(_shown(row, x) for x in row.iqm))
             if row.seeds >= (2 if half_width else FEWEST)
             else ABSENT,
             shown_epsilon(row.epsilon),
-            short(row.delta),
-            shown_epsilon(row.epsilon_paper),
-            f"{row.guarantee} [{kinds.index(row.terms) + 1}]",
-            f"{row.steps:,}",
+            short(row.largest("delta")),
+            shown_epsilon(row.largest("epsilon_paper")),
+            f"{row.status} [{kinds.index(row.terms) + 1}]",
+            f"{_steps(row):,}",
             _whole(row.steps_per_second),
         ]
         for row in rows
@@ -210,18 +220,22 @@ def cells(rows: Sequence[Row], half_width: bool = False) -> tuple[list[str], lis
     return head, lines
 
 
-def legend(rows: Sequence[Row]) -> str:
+def legend(rows: Sequence[Group]) -> str:
     """The note of a table: definition of its numbers, and the numbered guarantees."""
     return ". ".join([_note(rows).rstrip("."), *_numbered(rows)])
 
 
-def _numbered(rows: Sequence[Row]) -> list[str]:
+def _numbered(rows: Sequence[Group]) -> list[str]:
     """The numbered guarantees of the rows."""
     kinds = dict.fromkeys(row.terms for row in rows)
-    return [f"[{at}] {kind.describe()}" for at, kind in enumerate(kinds, start=1)]
+    lines = []
+    for at, (unit, notion, adjacency, caveats) in enumerate(kinds, start=1):
+        outside = f"; outside epsilon: {caveats}" if caveats else ""
+        lines.append(f"[{at}] unit: {unit}; notion {notion}; adjacency {adjacency}{outside}")
+    return lines
 
 
-def _note(rows: Sequence[Row], half_width: bool = False) -> str:
+def _note(rows: Sequence[Group], half_width: bool = False) -> str:
     """What the numbers of the rows are."""
     what = "; ".join(dict.fromkeys(row.measure.note for row in rows)) or RETURN.note
     if half_width:
@@ -233,7 +247,7 @@ def _note(rows: Sequence[Row], half_width: bool = False) -> str:
     )
 
 
-def markdown(rows: Sequence[Row], half_width: bool = False) -> str:
+def markdown(rows: Sequence[Group], half_width: bool = False) -> str:
     """The table in Markdown with the definitions of its numbers; `half_width`: as in `cells`."""
     note = _note(rows, half_width)
     terms = [f"- {line}" for line in _numbered(rows)]
@@ -242,23 +256,27 @@ def markdown(rows: Sequence[Row], half_width: bool = False) -> str:
     )
 
 
-def exact(rows: Sequence[Row]) -> tuple[tuple[str, ...], list[list[Any]]]:
+def exact(rows: Sequence[Group]) -> tuple[tuple[str, ...], list[list[Any]]]:
     """(head, lines) of the table with full precision, for `table.csv`."""
     lines = []
     for row in rows:
-        terms = row.terms
-        values = [row.algo, row.env, ABSENT if row.z is None else row.z, row.variant, row.seeds]
-        values += [row.return_mean, *row.return_interval, interval_name(row.seeds)]
-        values += [row.return_min, row.return_max]
-        iqm, *ends = row.return_iqm
-        values += [row.return_median, iqm, *(ends if row.seeds >= FEWEST else (math.nan, math.nan))]
-        values += [row.epsilon, row.delta, row.epsilon_paper, row.guarantee]
-        values += [terms.unit, terms.notion, terms.adjacency, terms.caveats]
-        lines.append([*values, row.steps, row.steps_per_second])
+        values: list[Any] = [
+            row.algo,
+            row.env,
+            ABSENT if row.z is None else row.z,
+            row.variant,
+            row.seeds,
+        ]
+        values += [row.mean, *shown_interval(row.values), interval_name(row.seeds)]
+        values += [min(row.values), max(row.values), float(np.median(row.values))]
+        iqm, *ends = row.iqm
+        values += [iqm, *(ends if row.seeds >= FEWEST else (math.nan, math.nan)), row.epsilon]
+        values += [row.largest("delta"), row.largest("epsilon_paper"), row.status, *row.terms]
+        lines.append([*values, _steps(row), row.steps_per_second])
     return HEADER, lines
 
 
-def write_tables(rows: Sequence[Row], folder: Path) -> None:
+def write_tables(rows: Sequence[Group], folder: Path) -> None:
     """Write `table.md`, `table.csv` and `table.tex` into `folder`, creating it."""
     write_table(folder, markdown(rows), cells(rows), exact(rows))
 
@@ -279,71 +297,25 @@ def _order(group: Group) -> tuple[Any, ...]:
     return (group.env, group.algo, z, group.variant)
 
 
-def _row(group: Group) -> Row:
-    runs = group.runs
-    returns = [run.final_value for run in runs]
-    mean, half = mean_ci(returns)
-    statuses = sorted({run.guarantee_status for run in runs})
-    speeds = [number(run.summary.get("steps_per_second")) for run in runs]
-    return Row(
-        algo=group.algo,
-        env=group.env,
-        z=group.z,
-        variant=group.variant,
-        seeds=len(runs),
-        return_mean=mean,
-        return_ci95=half,
-        return_interval=shown_interval(returns),
-        return_min=min(returns),
-        return_max=max(returns),
-        return_median=float(np.median(returns)),
-        return_iqm=iqm_ci(np.array(returns)[:, None], np.random.default_rng(0)),
-        epsilon=_largest(run.epsilon for run in runs),
-        delta=_largest(number(run.summary.get("delta")) for run in runs),
-        epsilon_paper=_largest(number(run.summary.get("epsilon_paper")) for run in runs),
-        guarantee="/".join(statuses),
-        terms=_terms(runs),
-        steps=int(_largest([number(run.summary.get("steps")) for run in runs], empty=0.0)),
-        steps_per_second=sum(speeds) / len(speeds),
-        measure=runs[0].measure,
-    )
-
-
-def _terms(runs: Sequence[Run]) -> GuaranteeTerms:
-    """The terms of the runs' guarantees, joined by `/` where they differ."""
-
-    def joined(key: str) -> str:
-        return " / ".join(
-            sorted({str(nested(run.summary, "guarantee", key) or "?") for run in runs})
-        )
-
-    names = {name for run in runs for name in run.caveats}
-    return GuaranteeTerms(
-        joined("unit"), joined("notion"), joined("adjacency"), ", ".join(sorted(names))
-    )
-
-
-def _largest(values: Any, empty: float = math.nan) -> float:
-    return max((value for value in values if not math.isnan(value)), default=empty)
+def _largest(values: Iterable[float]) -> float:
+    return max((value for value in values if not math.isnan(value)), default=math.nan)
 
 
 def mean_text(measure: Objective, values: Sequence[float]) -> str:
     """The mean over runs with what is shown beside it, named where it is no 95 % interval."""
-    return _with_interval(measure, float(np.mean(values)), shown_interval(values), len(values))
-
-
-def _mean(row: Row) -> str:
-    return _with_interval(row.measure, row.return_mean, row.return_interval, row.seeds)
-
-
-def _with_interval(measure: Objective, mean: float, ends: tuple[float, float], count: int) -> str:
-    few = f", {interval_name(count)}" if count < FEWEST else ""
+    mean = float(np.mean(values))
+    few = f", {interval_name(len(values))}" if len(values) < FEWEST else ""
     shown = measure.show(mean) if math.isfinite(mean) else short(mean)
-    return shown + measure.interval_text(*ends, few)
+    return shown + measure.interval_text(*shown_interval(values), few)
 
 
-def _shown(row: Row, value: float) -> str:
+def _shown(row: Group, value: float) -> str:
     return row.measure.show(value) if math.isfinite(value) else short(value)
+
+
+def _steps(row: Group) -> int:
+    steps = row.largest("steps")
+    return 0 if math.isnan(steps) else int(steps)
 
 
 def _whole(value: float) -> str:

@@ -55,7 +55,7 @@ def test_runs_are_grouped_over_seeds_and_infinity_is_written(tmp_path):
     assert len(rows) == 7
     one = rows["dppg", 1.0]
     assert one.seeds == 4
-    assert one.return_mean == pytest.approx(470.0)
+    assert one.mean == pytest.approx(470.0)
     assert one.epsilon == 30.0
     assert rows["ppo", None].epsilon == math.inf
     text = markdown(list(rows.values()))

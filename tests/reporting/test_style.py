@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from privrl_bench.papers.run_figures import paper_values
 from privrl_bench.reporting.style import (
     CUT,
     WIDTH,
@@ -14,7 +15,6 @@ from privrl_bench.reporting.style import (
     legend,
     looks,
     looks_of_panels,
-    paper_values,
     returns_of,
     shade,
 )

@@ -25,7 +25,14 @@ import tempfile
 from pathlib import Path
 
 from privrl_bench.papers.convergence import by_setting, kept_runs, rows_of
-from privrl_bench.papers.items import Paper, Setting, finished_runs, trivial_scores
+from privrl_bench.papers.items import (
+    Paper,
+    Setting,
+    finished_runs,
+    read_trivial,
+    trivial_scores,
+    write_trivial,
+)
 from privrl_bench.papers.kept_figures import draw_from_table
 from privrl_bench.papers.kept_returns import RETURNS_FILE, merged, read_returns, write_returns
 from privrl_bench.papers.paper_figure import KINDS, PaperFigure
@@ -35,9 +42,7 @@ from privrl_bench.reporting.plots import curves, not_drawn, return_against_epsil
 from privrl_bench.reporting.results_store import (
     RUNS_FILE,
     read_results,
-    read_trivial,
     write_results,
-    write_trivial,
 )
 from privrl_bench.reporting.run_loader import load_runs
 from privrl_bench.reporting.runs import Run

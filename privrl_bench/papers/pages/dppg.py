@@ -12,7 +12,7 @@ from scipy.stats import ttest_ind
 from privrl_bench.composition.compose import compose
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.papers.frontier_figure import EPSILONS, USERS, z_of_release
-from privrl_bench.papers.items import finished_runs
+from privrl_bench.papers.items import finished_runs, read_trivial
 from privrl_bench.papers.pages.store import (
     BLOCKS,
     STORE,
@@ -49,7 +49,6 @@ from privrl_bench.papers.pages.store import (
 )
 from privrl_bench.papers.paper_table import judged
 from privrl_bench.reporting.frontier import Point, best, points, predict, rounds_by_rule
-from privrl_bench.reporting.results_store import read_trivial
 from privrl_bench.reporting.runs import Run, flatten, number
 from privrl_bench.reporting.table_writer import ABSENT, compact
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from itertools import groupby
 
-from privrl_bench.papers.items import finished_runs
+from privrl_bench.papers.items import finished_runs, read_trivial
 from privrl_bench.papers.pages.store import (
     BLOCKS,
     STORE,
@@ -28,7 +28,6 @@ from privrl_bench.papers.pages.store import (
     z_of,
 )
 from privrl_bench.papers.paper_table import Cell
-from privrl_bench.reporting.results_store import read_trivial
 from privrl_bench.reporting.table_writer import compact
 
 _EVALUATED = "eval.episodes=50,eval.every=0,"
