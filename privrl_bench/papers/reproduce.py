@@ -6,9 +6,7 @@ share the runs that they have in common.
 
 from __future__ import annotations
 
-import itertools
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -25,7 +23,6 @@ from privrl_bench.run import sweep as jobs
 from privrl_bench.run.crash import guarded
 from privrl_bench.run.sweep import run_jobs
 from privrl_bench.run.writable import check_folder
-from privrl_bench.users import kind_of
 
 ABOUT = """Reproduce tables and figures of papers: run what is missing, compare, draw.
 
@@ -37,8 +34,6 @@ Runs and pages go to outputs/reproduce/<paper>/<scale>/. Rerun the same command 
 SCALES = ("smoke", "short", "paper")
 _QUIET = ("log=none", "log.plot=false")  # a curve takes half a second, and items draw their own
 _TOGETHER = 40  # runs that are trained in one program at most; these are small
-_STEPS = 200  # of one trajectory, where values are evaluated and `total_steps` is not used
-_SMALL = 1_000_000  # steps of runs that are submitted together
 _STOPPED = 128  # exit codes of interruptions are this plus the signal's number
 _COLLECT = Path("outputs/collect")
 
@@ -136,67 +131,27 @@ def gather(paper: Paper, scale: str, envs: Iterable[str]) -> int:
 
 
 def drive(settings: Sequence[Setting], root: Path) -> int:
-    """Train what is not finished, and print the remaining time. Returns the exit code."""
-    parts = _parts(settings, root)
-    total = sum(_size(job) for part in parts for job in part)
-    done, failed, started = 0, 0, time.perf_counter()
-    for number, part in enumerate(parts, start=1):
-        passed = time.perf_counter() - started
-        left = f", about {_minutes(passed * (total - done) / done)} left" if done else ""
-        first = part[0]
-        print(
-            f"whole   part {number} of {len(parts)}: {len(part)} runs of {first.config.algo.name} on "
-            f"{first.config.env.label}; {100 * done / max(total, 1):.0f} % of the steps done{left}",
-            flush=True,
-        )
-        outcomes = run_jobs(part)
-        if code := jobs.interruption(outcomes):
-            return code
-        bad = [one for one in outcomes if one.status == "failed"]
-        failed += len(bad)
-        for one in bad:
-            print(f"failed  {one.folder}: {one.reason}", flush=True)
-        done += sum(map(_size, part))
-    return int(failed > 0)
+    """Train what is not finished, as one sweep. Returns the exit code."""
+    outcomes = run_jobs(unfinished(settings, root))
+    if code := jobs.interruption(outcomes):
+        return code
+    bad = [one for one in outcomes if one.status == "failed"]
+    for one in bad:
+        print(f"failed  {one.folder}: {one.reason}", flush=True)
+    return int(bool(bad))
 
 
-def _parts(settings: Sequence[Setting], root: Path) -> list[list[jobs.Job]]:
-    """Jobs in parts that are trained one after the other: small ones together, large ones alone."""
-    parts: list[list[jobs.Job]] = []
-    by_setting: dict[tuple[str, ...], list[jobs.Job]] = {}
-    number, taken = itertools.count(), set()
+def unfinished(settings: Sequence[Setting], root: Path) -> list[jobs.Job]:
+    """The runs that are not finished; settings of several lines may differ in the order of words only."""
+    found: dict[Path, jobs.Job] = {}
     for setting in settings:
-        key = (setting.env, *[w for w in setting.words if not w.startswith("privacy.z=")])
         raw = config.compose_raw(
             later_wins(setting.overrides(0), _QUIET, [f"hardware.max_replicas={_TOGETHER}"])
         )
         for seed in range(setting.seeds):
             folder, words = root / setting.key(seed), setting.overrides(seed)
-            if folder in taken or load_run(folder).state == "done":
-                continue
-            taken.add(folder)  # settings of several lines may differ in the order of words only
-            # As `compose` of the words, which takes a tenth of a second.
-            run = replaced(raw, [f"seed={seed}"], explicit_keys(words))
-            by_setting.setdefault(key, []).append(jobs.Job(next(number), run, folder, words))
-    room = 0
-    for group in by_setting.values():
-        steps = sum(map(_size, group))
-        if parts and room + steps <= _SMALL:
-            parts[-1] += group
-            room += steps
-        else:
-            parts.append(list(group))
-            room = steps
-    return parts
-
-
-def _size(job: jobs.Job) -> int:
-    """Approximate number of environment steps; those of users who act before the run count as well."""
-    run = job.config
-    if run.rounds and kind_of(run).from_data and run.privacy.population:
-        return (run.rounds + run.privacy.population) * _STEPS
-    return run.total_steps
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
+            if folder not in found and load_run(folder).state != "done":
+                # As `compose` of the words, which takes a tenth of a second.
+                run = replaced(raw, [f"seed={seed}"], explicit_keys(words))
+                found[folder] = jobs.Job(len(found), run, folder, words)
+    return list(found.values())

@@ -58,7 +58,7 @@ def test_every_run_of_every_item_composes(path, scale) -> None:
 def test_a_run_is_the_one_that_the_command_would_make(tmp_path) -> None:
     """An epsilon without a z is a target, as on the command line, not a budget for the z of a file."""
     words = ("algo=dp_lstd", "data.policy=uniform", "privacy.population=100", "privacy.epsilon=0.1")
-    ((job, other),) = reproduce._parts([Setting("chain", words, 2)], tmp_path)
+    job, other = reproduce.unfinished([Setting("chain", words, 2)], tmp_path)
     run = compose(Setting("chain", words, 2).overrides(1))
     assert job.config.privacy == other.config.privacy == run.privacy
     assert run.privacy.z is None
@@ -115,7 +115,7 @@ def test_missing_runs_are_made_once_and_everything_is_compared(
     paper = Paper(tmp_path / "tiny.yaml")
     assert reproduce.reproduce(paper, paper.items(), "smoke", None, tmp_path, False) == 0
     shown = capsys.readouterr().out
-    assert "whole   part 1 of" in shown
+    assert "sweep   6 jobs" in shown
     assert "of 2 cells inside or above" in shown
     root = tmp_path / "tiny" / "smoke"
     for name in ("fig1", "fig3", "fig4", "fig8"):
@@ -130,11 +130,10 @@ def test_missing_runs_are_made_once_and_everything_is_compared(
     # Two seeds of three settings: the figure's z = 1 is the table's run.
     assert len(list(root.rglob("status.json"))) == 6
 
-    def never(part):
-        raise AssertionError("a finished run was handed out again")
-
-    monkeypatch.setattr(reproduce, "run_jobs", never)
+    handed = []
+    monkeypatch.setattr(reproduce, "run_jobs", lambda jobs: handed.extend(jobs) or [])
     assert reproduce.reproduce(paper, paper.items(), "smoke", None, tmp_path, False) == 0
+    assert handed == []
 
 
 @pytest.mark.parametrize("code", [130, 143])
@@ -206,19 +205,6 @@ def test_points_and_words_of_a_scale(tmp_path) -> None:
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(content))
     with pytest.raises(ConfigError, match="scaled: has words for 1 points, the line has 2"):
         Paper(tmp_path / "tiny.yaml").item("fig1", "paper")
-
-
-def test_users_count_in_the_size_of_an_evaluation() -> None:
-    """One round on 10,000 users takes minutes."""
-    paper = paper_of("gpope")
-    lines = paper.item("fig1", "smoke", 1).panels[0].lines
-    (setting,) = next(line.settings for line in lines if line.label.startswith("LSTD"))
-    words = [w for w in setting.overrides(0) if not w.startswith("privacy.population=")]
-    one, many = (
-        reproduce._size(jobs.Job(0, compose([*words, f"privacy.population={n}"]), Path(), []))
-        for n in (1_000, 10_000)
-    )
-    assert 9 < many / one < 10
 
 
 @pytest.mark.parametrize(
