@@ -7,21 +7,21 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from privrl_bench.envs.riverswim import model
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.papers.paper_item import Panels
 from privrl_bench.privacy.accounting.calibrate import rounds_for
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, epsilon_paper
 from privrl_bench.reporting.runs import Runs
 from privrl_bench.reporting.style import MARKERS, PALETTE, epsilon_axis, figure, legend
-from privrl_bench.reporting.table_writer import ABSENT, aligned, parsed
+from privrl_bench.reporting.table_writer import ABSENT
 
 
-def draw_accounting(picture: Panels, runs: Runs, path: Path) -> None:
+def draw_accounting(picture: Any, runs: Runs, path: Path) -> None:
     """Epsilon of one release against z: the paper's two bounds, and the exact values."""
     z, deltas = np.geomspace(0.1, 10.0, 200), picture.facts["deltas"]
     with figure(path, len(deltas), vector=True) as places:
@@ -55,20 +55,15 @@ def most_rounds(budget: float, z: float, q: float, delta: float, accountant: str
     return rounds_for(budget, event, delta, accountant, most)
 
 
-def _most_rounds(picture: Panels, accountant: str, budget: float, z: float, q: float) -> int | None:
+def _most_rounds(picture: Any, accountant: str, budget: float, z: float, q: float) -> int | None:
     """Rounds of one point of a figure; None: more than `facts.most` by PLD, which takes long beyond."""
     most = int(picture.facts["most"]) if accountant == "pld" else 10**15
     found = most_rounds(budget, z, q, picture.facts["delta"], accountant, most)
     return None if found == most else found
 
 
-def draw_rounds(picture: Panels, runs: Runs, path: Path) -> None:
+def draw_rounds(picture: Any, rows: Sequence[Mapping[str, str]], path: Path) -> None:
     """Largest number of rounds within an epsilon, against z, for some q: by the paper's moments, and by PLD."""
-    draw_kept(picture, parsed(aligned(*rounds_table(picture, runs))), path)
-
-
-def draw_kept(picture: Panels, rows: Sequence[Mapping[str, str]], path: Path) -> None:
-    """The figure of the lines of its table."""
     facts = picture.facts
     found_of = {
         (row["epsilon"], row["z"], row["accountant"], q): _rounds_in(row[f"rounds, q = {q:g}"])
@@ -94,7 +89,7 @@ def _rounds_in(cell: str) -> float:
     return math.nan if cell.startswith("over") else float(cell.replace(",", "")) or math.nan
 
 
-def rounds_table(picture: Panels, runs: Runs) -> tuple[list[str], list[list[str]]]:
+def rounds_table(picture: Any, runs: Runs) -> tuple[list[str], list[list[str]]]:
     """(head, lines): rounds of every q, and how many times more a smaller q has than the next larger one."""
     facts = picture.facts
     rates = sorted(facts["q"], reverse=True)
@@ -112,7 +107,7 @@ def rounds_table(picture: Panels, runs: Runs) -> tuple[list[str], list[list[str]
     return [*head, *gained], lines
 
 
-def draw_riverswim(picture: Panels, runs: Runs, path: Path) -> None:
+def draw_riverswim(picture: Any, runs: Runs, path: Path) -> None:
     """Transition probabilities of RiverSwim for both actions."""
     found = model()
     with figure(path, 2, vector=True) as places:

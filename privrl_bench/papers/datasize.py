@@ -62,70 +62,34 @@ def spread_of(runs: Sequence[Run], metric: str) -> Spread:
     return Spread(len(last), broken, float(finite.mean()), deviation, middle)
 
 
-@dataclass(frozen=True)
-class Series:
-    """A line: (x, mean, standard deviation) of its points; a level has one."""
-
-    label: str
-    mark: LineMark
-    level: bool
-    points: list[tuple[float, float, float]]
-
-
-def draw_errors(picture: Any, runs: Runs, path: Path) -> None:
-    """Mean with a bar of one standard deviation, from runs."""
-    facts, panels = picture.facts, []
-    for panel, key in zip(picture.panels, facts["x"], strict=False):
-        found = []
-        for line in panel.lines:
-            groups = [runs[setting] for setting in line.settings if runs.get(setting)]
-            spreads = [(_setting(some, key), spread_of(some, facts["metric"])) for some in groups]
-            points = [(x, spread.mean, spread.deviation) for x, spread in spreads]
-            if points:
-                found.append(Series(line.label, line.mark(runs), len(line.settings) == 1, points))
-        panels.append(found)
-    _draw(picture, panels, path)
-
-
-def draw_kept(picture: Any, rows: Sequence[Mapping[str, str]], path: Path) -> None:
-    """The same from the lines of the item's table, where runs were not kept.
+def draw_errors(picture: Any, rows: Sequence[Mapping[str, str]], path: Path) -> None:
+    """Mean with a bar of one standard deviation, from the lines of the item's table.
 
     The table may have been written before a panel was split: then its label is the first part of the panel's.
     """
     names, panels = {row["panel"] for row in rows}, []
-    for panel, key in zip(picture.panels, picture.facts["x"], strict=False):
+    for panel in picture.panels:
         name = max((one for one in names if panel.label.startswith(one)), key=len, default="")
         found = []
         for line in panel.lines:
             own = [row for row in rows if (row["panel"], row["line"]) == (name, line.label)]
-            points = [(number(row[_COLUMNS[key]]), *_error(row)) for row in own]
-            if points:
+            if own:
                 algo = next(w[5:] for w in line.settings[0].words if w.startswith("algo="))
                 mark = LineMark(algo, max(number(row["epsilon"]) for row in own), own[0]["status"])
-                found.append(Series(line.label, mark, len(line.settings) == 1, points))
+                found.append((line, mark, own))
         panels.append(found)
-    _draw(picture, panels, path)
-
-
-def _error(row: Mapping[str, str]) -> tuple[float, float]:
-    """Mean and deviation of a line of the table."""
-    text = next(value for key, value in row.items() if key.endswith("mean ± std"))
-    mean, _, deviation = text.partition(" ± ")
-    return number(mean), number(deviation)
-
-
-def _draw(picture: Any, panels: Sequence[Sequence[Series]], path: Path) -> None:
+    every = looks_of_panels([[(line.label, mark) for line, mark, _ in some] for some in panels])
     with figure(path, len(panels), vector=True) as places:
-        every = looks_of_panels([[(line.label, line.mark) for line in lines] for lines in panels])
-        for axes, panel, key, lines, found in zip(
+        for axes, panel, key, lines, looks in zip(
             places, picture.panels, picture.facts["x"], panels, every, strict=False
         ):
             axes.set_xscale("log")
             axes.set_yscale("log", nonpositive="clip")
-            for at, (line, look) in enumerate(zip(lines, found, strict=True)):
-                x, mean, deviation = np.array(line.points).T
-                if line.level:
-                    formal = line.mark.status == "formal" and "does nothing" not in line.label
+            for at, ((line, mark, own), look) in enumerate(zip(lines, looks, strict=True)):
+                x = np.array([number(row[_COLUMNS[key]]) for row in own])
+                mean, deviation = np.array([_error(row) for row in own]).T
+                if len(line.settings) == 1:
+                    formal = mark.status == "formal" and "does nothing" not in line.label
                     level(axes, look if formal else REFERENCE, line.label, mean[0])
                 else:
                     ends = (mean - deviation, mean + deviation)
@@ -134,6 +98,13 @@ def _draw(picture: Any, panels: Sequence[Sequence[Series]], path: Path) -> None:
             axes.set_xlabel(_NAMES.get(key, key))
             axes.set_ylabel(_NAMES[picture.facts["metric"]])
         legend(places)
+
+
+def _error(row: Mapping[str, str]) -> tuple[float, float]:
+    """Mean and deviation of a line of the table."""
+    text = next(value for key, value in row.items() if key.endswith("mean ± std"))
+    mean, _, deviation = text.partition(" ± ")
+    return number(mean), number(deviation)
 
 
 def error_table(picture: Any, runs: Runs) -> tuple[list[str], list[list[str]]]:

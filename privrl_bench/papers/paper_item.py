@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.reporting import page
@@ -87,39 +87,6 @@ class Panel:
 
     label: str
     lines: list[Line]
-
-
-@dataclass(frozen=True)
-class Panels(Item):
-    """What a figure of a paper shows.
-
-    Attributes:
-        kind: How it is drawn: a name in `paper_figure.KINDS`.
-        facts: Numbers of the figure that no run has.
-    """
-
-    kind: str
-    panels: list[Panel] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    def settings(self) -> list[Any]:
-        """Settings of all lines, once."""
-        return list(
-            dict.fromkeys(s for p in self.panels for line in p.lines for s in line.settings)
-        )
-
-    def replaced(self, change: Callable[[Any], Any]) -> Self:
-        """The figure with other settings."""
-
-        def changed(line: Line) -> Line:
-            return replace(line, settings=[change(setting) for setting in line.settings])
-
-        panels = [replace(panel, lines=list(map(changed, panel.lines))) for panel in self.panels]
-        return replace(self, panels=panels)
-
-    def datasets(self) -> list[list[str]]:
-        """The dataset whose observations are drawn, if it is one of those."""
-        return [self.facts["collect"]] if "collect" in self.facts else []
 
 
 def write_item(item: Item, paper: str, out: Path, runs: Runs, trivial: Mapping[str, str]) -> Path:

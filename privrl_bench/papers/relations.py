@@ -17,12 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privrl_bench.papers.paper_item import Panels
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.reporting.runs import Runs
 from privrl_bench.reporting.style import PALETTE, figure
-from privrl_bench.reporting.table_writer import aligned, parsed
 
 QUANTITIES = ("epsilon", "delta", "sigma", "T", "n")
 # Powers of ln epsilon = const + sum of power * ln(quantity); of delta it is that of log(1 / delta).
@@ -139,12 +137,12 @@ def relations(grid: tuple[tuple[float, ...], ...]) -> list[Relation]:
     return found
 
 
-def _of(picture: Panels) -> list[Relation]:
+def _of(picture: Any) -> list[Relation]:
     facts = picture.facts
     return relations(tuple(tuple(facts[name]) for name in ("delta", "sigma", "T", "n")))
 
 
-def sign_table(picture: Panels, runs: Runs) -> tuple[list[str], list[list[str]]]:
+def sign_table(picture: Any, runs: Runs) -> tuple[list[str], list[list[str]]]:
     """(head, lines): each pair with the signs and powers of theorem 1 and of the accountants."""
     lines = []
     for one in _of(picture):
@@ -169,13 +167,8 @@ def powers_in_words(values: Sequence[float]) -> str:
     return text if not missing else f"{text} (no answer at {missing} of {len(values)})"
 
 
-def draw_signs(picture: Panels, runs: Runs, path: Path) -> None:
+def draw_signs(picture: Any, rows: Sequence[Mapping[str, str]], path: Path) -> None:
     """The matrix of signs, as the paper colours it: green for a positive relation, red for a negative one."""
-    draw_kept(parsed(aligned(*sign_table(picture, runs))), path)
-
-
-def draw_kept(rows: Sequence[Mapping[str, str]], path: Path) -> None:
-    """The figure of the lines of its table."""
     found = {
         frozenset((row["grows"], row["follows"])): {row[f"sign, {k.upper()}"] for k in ACCOUNTANTS}
         for row in rows

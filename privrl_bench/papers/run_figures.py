@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.functional.statistics import mean_ci
-from privrl_bench.papers.paper_item import Line, Panels
+from privrl_bench.papers.paper_item import Line
 from privrl_bench.papers.paper_table import epsilon_of, mean_of, status_of
-from privrl_bench.reporting.runs import ENVIRONMENT_STEPS, Run, Runs
+from privrl_bench.reporting.runs import ENVIRONMENT_STEPS, Run, Runs, number
 from privrl_bench.reporting.style import (
+    DASHES,
+    LineMark,
     Look,
     curve,
     cut,
@@ -24,6 +26,7 @@ from privrl_bench.reporting.style import (
     figure,
     legend,
     level,
+    looks,
     looks_of_panels,
     returns_of,
     steps_axis,
@@ -42,7 +45,7 @@ class Drawn:
 LINES = "formal lines are solid, heuristic ones dashed, those without privacy dotted"
 
 
-def points(picture: Panels, runs: Runs) -> tuple[list[str], list[list[str]]]:
+def points(picture: Any, runs: Runs) -> tuple[list[str], list[list[str]]]:
     """(head, lines): final return of each setting, and the regret where it is known."""
     lines = []
     for panel in picture.panels:
@@ -79,7 +82,7 @@ def caption(runs: Runs) -> str:
 
 
 def drawn_panels(
-    picture: Panels, runs: Mapping[Any, Sequence[Any]], path: Path, with_legend: bool = True
+    picture: Any, runs: Mapping[Any, Sequence[Any]], path: Path, with_legend: bool = True
 ) -> Iterator[tuple[Any, list[Drawn]]]:
     """Axes, and the lines of the panel that have runs. The figure is saved to `path` after the last panel."""
     shown = [[line for line in panel.lines if line.runs(runs)] for panel in picture.panels]
@@ -125,7 +128,7 @@ def paper_values(axes: Any, values: Sequence[tuple[float, float, Look]]) -> None
 
 
 def draw_curves(
-    picture: Panels,
+    picture: Any,
     runs: Runs,
     path: Path,
     metric: str = "eval/return_mean",
@@ -149,7 +152,7 @@ def draw_curves(
         steps_axis(axes, facts.get("label", label), facts.get("steps", steps_name))
 
 
-def draw_regret(picture: Panels, runs: Runs, path: Path) -> None:
+def draw_regret(picture: Any, runs: Runs, path: Path) -> None:
     """Mean cumulative regret over seeds against steps."""
     draw_curves(picture, runs, path, "exact/regret", "cumulative regret")
 
@@ -165,7 +168,7 @@ def draw_points(axes: Any, one: Drawn, groups: list[tuple[float, list[Run]]]) ->
         dots(axes, one.look, one.line.label, x, mean, (mean - half, mean + half), one.turn)
 
 
-def draw_epsilon(picture: Panels, runs: Runs, path: Path) -> None:
+def draw_epsilon(picture: Any, runs: Runs, path: Path) -> None:
     """Final return against epsilon, log axis."""
     for axes, drawn in drawn_panels(picture, runs, path):
         axes.set_xscale("log")
@@ -179,7 +182,7 @@ def draw_epsilon(picture: Panels, runs: Runs, path: Path) -> None:
         axes.set_ylabel("final return")
 
 
-def draw_spent(picture: Panels, runs: Runs, path: Path) -> None:
+def draw_spent(picture: Any, runs: Runs, path: Path) -> None:
     """Return against the epsilon spent at each evaluation: one curve for each run, log axis."""
     for axes, drawn in drawn_panels(picture, runs, path):
         known: set[float] = set()
@@ -211,7 +214,7 @@ def _of_key(line: Line, key: str, runs: Runs) -> list[tuple[float, list[Run]]]:
     return sorted(found, key=lambda one: one[0])
 
 
-def swept_table(picture: Panels, runs: Runs) -> tuple[list[str], list[list[str]]]:
+def swept_table(picture: Any, runs: Runs) -> tuple[list[str], list[list[str]]]:
     """(head, lines): final return for each value."""
     key, lines = picture.facts["key"], []
     for panel in picture.panels:
@@ -222,7 +225,7 @@ def swept_table(picture: Panels, runs: Runs) -> tuple[list[str], list[list[str]]
     return ["panel", "line", key, "seeds", "return", "epsilon", "status"], lines
 
 
-def draw_swept(picture: Panels, runs: Runs, path: Path) -> None:
+def draw_swept(picture: Any, runs: Runs, path: Path) -> None:
     """Mean final return against the value of the key `facts["key"]`, with 95 % intervals."""
     key = picture.facts["key"]
     for axes, drawn in drawn_panels(picture, runs, path):
@@ -230,3 +233,35 @@ def draw_swept(picture: Panels, runs: Runs, path: Path) -> None:
             draw_points(axes, one, _of_key(one.line, key, runs))
         axes.set_xlabel(key)
         axes.set_ylabel("final return")
+
+
+def draw_final_regret(picture: Any, rows: Sequence[Mapping[str, str]], path: Path) -> None:
+    """Final regret of each line of a table: mean with its interval, and median."""
+    names = list(dict.fromkeys(row["panel"] for row in rows))
+    with figure(path, len(names), vector=True, row_height=2.4) as places:
+        for axes, name in zip(places, names, strict=True):
+            own = sorted((r for r in rows if r["panel"] == name), key=lambda r: _method(r["line"]))
+            marks = [LineMark(_method(r["line"]), number(r["epsilon"]), r["status"]) for r in own]
+            for at, (row, look) in enumerate(zip(own, looks(marks), strict=True)):
+                mean, half = (float(x) for x in row["regret"].split(" ± "))
+                drawn: Any = {"color": look.colour}
+                axes.plot([mean - half, mean + half], [at, at], look.dash, **drawn)
+                axes.plot([mean], [at], look.marker, **drawn)
+                axes.plot([float(row["median regret"])], [at], "|", markersize=6, **drawn)
+            first = axes is places[0]
+            axes.set_yticks(range(len(own)), [row["line"] if first else "" for row in own])
+            axes.invert_yaxis()
+            axes.set_xlim(left=0)
+            axes.set_xlabel("final regret")
+            axes.set_title(name)
+        for status in ("formal", "heuristic", "none"):
+            shown = "not private" if status == "none" else status
+            places[0].plot([], [], color="0.3", linestyle=DASHES[status], label=f"mean, {shown}")
+        places[0].plot([], [], "|", markersize=6, color="0.3", label="median")
+        legend(places)
+
+
+def _method(line: str) -> str:
+    """Algorithm of a line, from its label: "UCB-VI, tree, epsilon 1" is ucbvi."""
+    name = line.partition(",")[0].partition(" ")[0].lower()
+    return name.replace("ucb-vi", "ucbvi").replace("-", "_")

@@ -11,6 +11,7 @@ import pytest
 from privrl_bench.papers.datasize import draw_errors, error_table, spread_of
 from privrl_bench.papers.paper_item import Line
 from privrl_bench.reporting.runs import Run
+from privrl_bench.reporting.table_writer import aligned, parsed
 
 METRIC = "eval/mspbe"
 
@@ -37,6 +38,12 @@ def test_the_last_error_counts_and_broken_ones_are_counted_apart(tmp_path) -> No
     assert math.isnan(spread_of(runs[3:], METRIC).mean)
 
 
+class Setting(str):
+    """Stands for the settings of a line's runs."""
+
+    words = ("algo=gpope",)
+
+
 def test_pictures_and_numbers(tmp_path) -> None:
     runs = {
         "a": [a_run(tmp_path, [1.0], 10), a_run(tmp_path, [3.0], 10)],
@@ -45,17 +52,17 @@ def test_pictures_and_numbers(tmp_path) -> None:
         "missing": [],
     }
     lines = [
-        Line("GPOPE", True, ["a", "b", "missing"]),
-        Line("LSTD", False, ["level"]),
-        Line("none", False, ["missing"]),
+        Line("GPOPE", True, [Setting("a"), Setting("b"), Setting("missing")]),
+        Line("LSTD", False, [Setting("level")]),
+        Line("none", False, [Setting("missing")]),
     ]
     panels = [SimpleNamespace(label=name, lines=lines) for name in ("n", "step")]
     facts = {"metric": METRIC, "x": ["privacy.population", "algo.lr"]}
     picture = SimpleNamespace(panels=panels, facts=facts)
-    draw_errors(picture, runs, tmp_path / "figure.png")
+    head, found = error_table(picture, runs)
+    draw_errors(picture, parsed(aligned(head, found)), tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 10_000
     assert (tmp_path / "figure.svg").read_text().count("trajectories n") >= 1
-    head, found = error_table(picture, runs)
     assert len(found) == 6
     first, second, level = [dict(zip(head, line, strict=True)) for line in found[:3]]
     assert first["n"] == "10"

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from privrl_bench.papers.items import Paper, paper, papers
-from privrl_bench.papers.kept_figures import draw_from_table
 from privrl_bench.papers.pages.store import STORE
 from privrl_bench.papers.paper_figure import PaperFigure
 from privrl_bench.papers.paper_item import Line, Panel
@@ -37,6 +34,6 @@ def test_a_figure_that_cannot_be_read_is_not_drawn(tmp_path, capsys) -> None:
 def test_figures_of_kept_tables(tmp_path) -> None:
     for known, name in (("gpope", "fig1"), ("dppg", "fig1")):
         item = paper(known).item(name, "paper")
-        assert draw_from_table(item, STORE / known / name, tmp_path)
+        assert item.draw_from_table((STORE / known / name / "table.md").read_text(), tmp_path)
         assert (tmp_path / "figure.svg").stat().st_size > 10_000
-    assert not draw_from_table(SimpleNamespace(kind="held"), tmp_path, tmp_path)
+    assert not PaperFigure("a title", "held").draw_from_table("", tmp_path)

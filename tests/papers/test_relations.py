@@ -20,7 +20,7 @@ from privrl_bench.papers.relations import (
     relations,
     sign_table,
 )
-from privrl_bench.reporting.table_writer import parsed
+from privrl_bench.reporting.table_writer import aligned, parsed
 
 ROOT = Path(__file__).parents[2]
 STORE = ROOT / "outputs" / "paper" / "gpope" / "table1"
@@ -81,7 +81,7 @@ def test_ten_pairs_with_the_signs_of_the_theorem(tmp_path) -> None:
         expected = "-" if {line[0], line[1]} in NEGATIVE else "+"
         assert line[2:6] == [expected] * 3 + ["agrees"], line
     assert head[2:6] == ["sign, theorem 1", "sign, PLD", "sign, RDP", "verdict"]
-    draw_signs(picture, {}, tmp_path / "figure.png")
+    draw_signs(picture, parsed(aligned(head, lines)), tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 5000
 
 

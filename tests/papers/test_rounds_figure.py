@@ -10,7 +10,7 @@ from privrl_bench.papers.analytic_figures import draw_rounds, rounds_table
 from privrl_bench.papers.items import paper
 from privrl_bench.papers.paper_figure import PaperFigure
 from privrl_bench.reporting.style import MOST_LINES
-from privrl_bench.reporting.table_writer import ABSENT, parsed
+from privrl_bench.reporting.table_writer import ABSENT, aligned, parsed
 
 ROOT = Path(__file__).parents[2]
 RATES = (1e-2, 1e-3, 1e-4)
@@ -80,9 +80,9 @@ def test_the_item_draws_every_q_in_at_most_six_lines() -> None:
 
 def test_rounds_beyond_the_most_are_not_counted_by_pld(tmp_path) -> None:
     picture = PaperFigure("title", "rounds", [], SMALL)
-    _, lines = rounds_table(picture, {})
+    head, lines = rounds_table(picture, {})
     assert lines[0] == ["20", "0.3", "RDP", "14", "660", "47.1"]
     assert lines[1][2:4] == ["PLD", "36"]
     assert lines[3][2:] == ["PLD", "over 1,000", "over 1,000", ABSENT]
-    draw_rounds(picture, {}, tmp_path / "figure.png")
+    draw_rounds(picture, parsed(aligned(head, lines)), tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 5000

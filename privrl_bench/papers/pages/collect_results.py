@@ -33,7 +33,6 @@ from privrl_bench.papers.items import (
     trivial_scores,
     write_trivial,
 )
-from privrl_bench.papers.kept_figures import draw_from_table
 from privrl_bench.papers.kept_returns import RETURNS_FILE, merged, read_returns, write_returns
 from privrl_bench.papers.paper_figure import KINDS, PaperFigure
 from privrl_bench.papers.paper_item import Item, write_item
@@ -142,6 +141,7 @@ def report_small(folder: Path, item: PaperFigure, out: Path) -> None:
     kind, runs = KINDS[item.kind], by_setting(item, read_returns(store))
     with tempfile.TemporaryDirectory() as name:
         made = Path(name)
+        assert kind.draw is not None
         kind.draw(item, runs, made / "figure.png")
         (made / "table.md").write_text(item.table_text(*kind.numbers(item, runs)), encoding="utf-8")
         copy_results(made, out)
@@ -159,6 +159,14 @@ def copy_results(made: Path, out: Path) -> None:
         shutil.copyfile(small, out / small.name)
 
 
+def drawn_from_table(item: Item, folder: Path, out: Path) -> bool:
+    """Draw an item's figure from its committed table. Returns whether it has one from which it can be drawn."""
+    table = folder / "table.md"
+    if not isinstance(item, PaperFigure) or not table.exists():
+        return False
+    return item.draw_from_table(table.read_text(), out)
+
+
 def report(folder: Path, out: Path) -> None:
     """Write table.md and the figure from an item's store into `out`; without runs, a figure from table.md."""
     if small := small_item(folder):
@@ -166,7 +174,7 @@ def report(folder: Path, out: Path) -> None:
         return
     found = paper_item(folder)
     if not (folder / RUNS_FILE).exists() and (not found or found[1].settings()):
-        if found and draw_from_table(found[1], folder, out):
+        if found and drawn_from_table(found[1], folder, out):
             return
         raise SystemExit(f"error: no {RUNS_FILE} in {folder}; name the run folders to collect")
     out.mkdir(parents=True, exist_ok=True)

@@ -110,7 +110,7 @@ def _item(folder: Path) -> Callable[[Path], Path]:
         if (
             found is None
             or found[1].settings()
-            or not collect_results.draw_from_table(found[1], folder, out)
+            or not collect_results.drawn_from_table(found[1], folder, out)
         ):
             collect_results.report(folder, out)
         return next(out.glob("figure.*"))
