@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_convergence import a_run
 
-from privrl_bench.papers import kept_returns as kept
+from privrl_bench.papers import convergence as kept
 from privrl_bench.papers.convergence import by_setting, keep, kept_runs, table
 from privrl_bench.papers.convergence import kept as kept_of
 from privrl_bench.papers.pages.state import by_our_interval, interval_of

@@ -24,7 +24,15 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from privrl_bench.papers.convergence import by_setting, kept_runs, rows_of
+from privrl_bench.papers.convergence import (
+    RETURNS_FILE,
+    by_setting,
+    kept_runs,
+    merged,
+    read_returns,
+    rows_of,
+    write_returns,
+)
 from privrl_bench.papers.items import (
     Paper,
     Setting,
@@ -33,7 +41,6 @@ from privrl_bench.papers.items import (
     trivial_scores,
     write_trivial,
 )
-from privrl_bench.papers.kept_returns import RETURNS_FILE, merged, read_returns, write_returns
 from privrl_bench.papers.paper_figure import KINDS, PaperFigure
 from privrl_bench.papers.paper_item import Item, write_item
 from privrl_bench.papers.states import RANGES_FILE
