@@ -4,11 +4,3 @@ Source: "Differential Privacy in Reinforcement Learning" (Doulazmi, Odonnat), fi
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from itertools import pairwise
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-

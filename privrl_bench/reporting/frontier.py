@@ -1,4 +1,4 @@
-"""Return against epsilon and users, from measured runs of fixed cohorts: the answer of `privrl plan`.
+"""What measured runs say of a planned one, for `privrl plan`: previews of its return, and the nearest results.
 
 With cohorts of fixed size, each user in one round, a run is described by its rounds R, its users per round U
 and its noise multiplier z. Epsilon follows from z alone. Noise enters training only by its standard deviation
@@ -11,7 +11,6 @@ more users also varies less from user to user.
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -20,12 +19,16 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from privrl_bench.reporting.results_store import RUNS_FILE
+from privrl_bench.config.overrides import conf_dir
+from privrl_bench.evaluation.objective import OBJECTIVES
+from privrl_bench.metrics import shown_epsilon
+from privrl_bench.reporting.results_store import stored_rows
 
 ITEMS = ("frontier", "gap", "small_epsilon")
 MOST_NOISE, LEAST_COHORT = 0.05, 16  # of `rounds_by_rule`
 NEAR = 0.05  # of `least_users`
 _TRIED_USERS = [k * 10**n for n in range(1, 8) for k in range(10, 100)]  # 100 to 990 million
+FEW = 3  # runs; a result of fewer is shown only where there is no other
 # Runs that differ in one of these settings are no preview of the plan.
 _SAME = (
     *("privacy.mechanism", "privacy.clip", "env.user_steps"),
@@ -118,17 +121,13 @@ def points(algo: str, env: str, settings: Mapping[str, Any], store: Path) -> lis
     found: dict[tuple[int, int, float], dict[str, float]] = {}
     same_step = settings.get("algo.user_update") == "gradient"  # lr has no effect
     keys = _SAME if same_step else (*_SAME, "algo.lr")
-    for path in sorted(path for one in ITEMS for path in store.glob(f"*/{one}/{RUNS_FILE}")):
-        with path.open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
-                kept = json.loads(row["settings"])
-                same = all(kept.get(key) == settings.get(key) for key in keys)
-                if (row["algo"], row["env"]) != (algo, env) or not (same and row["value"]):
-                    continue
-                users = int(kept["privacy.users_per_round"])
-                key = (int(float(row["rounds"])), users, kept["privacy.z"] / users)
-                # A seed counts once, also if two items have its run.
-                found.setdefault(key, {})[row["seed"]] = float(row["value"])
+    for _, row in stored_rows(store, ITEMS, algo=algo, env=env):
+        kept = json.loads(row["settings"])
+        if row["value"] and all(kept.get(key) == settings.get(key) for key in keys):
+            users = int(kept["privacy.users_per_round"])
+            key = (int(float(row["rounds"])), users, kept["privacy.z"] / users)
+            # A seed counts once, also if two items have its run.
+            found.setdefault(key, {})[row["seed"]] = float(row["value"])
     return [Point(*key, tuple(values.values())) for key, values in sorted(found.items())]
 
 
@@ -228,3 +227,119 @@ def rounds_by_rule(choices: Sequence[int], users: int, z: float, clip: float) ->
         if users // one >= LEAST_COHORT and z * clip * one / users <= MOST_NOISE
     ]
     return max(fits, default=min(choices))
+
+
+# --- the nearest results
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Finished runs of one setting, which differ in the seed.
+
+    Attributes:
+        item: `<paper>/<item>`, the folder in the store.
+        words: of the command line, without the seed.
+        runs: number of runs.
+        objective: name of what they are judged by.
+        mean, low, high: over the runs.
+        epsilon, delta, adjacency: of their guarantee, which is formal.
+    """
+
+    item: str
+    env: str
+    words: str
+    runs: int
+    objective: str
+    mean: float
+    low: float
+    high: float
+    epsilon: float
+    delta: float
+    adjacency: str
+
+    def line(self) -> str:
+        """The result in one line.
+
+        >>> Measured("dppg/fig2", "cartpole", "algo=dppg privacy.z=3", 10, "return", 500.0, 480.0, 500.0, 1.27,
+        ...          1e-5, "zero-out").line()
+        'cartpole, 10 seeds, epsilon 1.27 (zero-out, delta 1e-05): mean return 500.0 (480.0 to 500.0)'
+        """
+        known = OBJECTIVES.get(self.objective)
+        mean, low, high = (
+            known.show(x) if known else f"{x:.4g}" for x in (self.mean, self.low, self.high)
+        )
+        seeds = f"{self.runs} seed{'s' if self.runs > 1 else ''}"
+        which = f"epsilon {shown_epsilon(self.epsilon)} ({self.adjacency}, delta {self.delta:g})"
+        spread = f" ({low} to {high})" if self.runs > 1 else ""
+        return f"{self.env}, {seeds}, {which}: mean {self.objective} {mean}{spread}"
+
+
+def store() -> Path | None:
+    """The committed results, which a source tree has and an installed wheel has not."""
+    folder = conf_dir().parent / "outputs" / "paper"
+    return folder if folder.is_dir() else None
+
+
+def nearest(
+    algo: str,
+    env: str,
+    epsilons: Mapping[str, float],
+    settings: Mapping[str, Any],
+    folder: Path,
+    most: int = 3,
+) -> list[Measured]:
+    """Results with a formal guarantee of the same algorithm and environment, the nearest epsilon first.
+
+    Among epsilons that are within 5 % of each other, settings that agree with the plan come first.
+
+    Args:
+        algo: name of the algorithm.
+        env: `EnvConfig.label`.
+        epsilons: adjacency (zero_out, ..) -> epsilon of the plan, its own first.
+        settings: dotted key -> value of the plan.
+        folder: the store.
+        most: number of results.
+    """
+    own = next(iter(epsilons.values()))
+    ranked: list[tuple[tuple[float, ...], str, Measured]] = []
+    groups: dict[tuple[str, str, str], list[dict[str, str]]] = {}
+    for item, row in stored_rows(folder, ["*"], algo=algo, env=env, status="formal"):
+        groups.setdefault((item, row["overrides"], row["settings"]), []).append(row)
+    for (item, *_), rows in groups.items():
+        one = _measured(item, rows)
+        if one is None:
+            continue
+        planned = epsilons.get(one.adjacency.replace("-", "_"), own)
+        if not 0.0 < planned < math.inf:
+            continue
+        distance = abs(math.log(one.epsilon / planned))
+        kept = json.loads(rows[0]["settings"])
+        other = sum(settings.get(key) != value for key, value in kept.items())
+        rank = (one.runs < FEW, round(distance / 0.05), other, -one.runs, distance)
+        ranked.append((rank, item, one))
+    ranked.sort(key=lambda entry: entry[:2])
+    found: dict[tuple[str, float], Measured] = {}
+    for _, _, one in ranked:  # a run may be in several items
+        found.setdefault((one.words, one.mean), one)
+    return list(found.values())[:most]
+
+
+def _measured(item: str, rows: list[dict[str, str]]) -> Measured | None:
+    """The runs of one setting; None: no result."""
+    values = [float(row["value"]) for row in rows if row["value"]]
+    first = rows[0]
+    if not values or not first["epsilon"] or not 0.0 < float(first["epsilon"]) < math.inf:
+        return None
+    return Measured(
+        item=item,
+        env=first["env"],
+        words=first["overrides"],
+        runs=len(values),
+        objective=first["objective"],
+        mean=fmean(values),
+        low=min(values),
+        high=max(values),
+        epsilon=float(first["epsilon"]),
+        delta=float(first["delta"] or "nan"),
+        adjacency=first["adjacency"],
+    )

@@ -19,8 +19,7 @@ from privrl_bench.privacy.account import Account
 from privrl_bench.privacy.accounting.calibrate import needed_z
 from privrl_bench.privacy.rules import rules
 from privrl_bench.reporting import frontier
-from privrl_bench.reporting.frontier import Least, Prediction
-from privrl_bench.reporting.nearest import Measured, nearest, store
+from privrl_bench.reporting.frontier import Least, Measured, Prediction, nearest, store
 from privrl_bench.reporting.runs import flatten
 from privrl_bench.run.plan import Plan
 from privrl_bench.users import kind_of

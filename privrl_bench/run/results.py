@@ -353,7 +353,7 @@ def released(trainer: Trainer, r: int, rundir: RunDir) -> list[Path]:
 
 def draw(rundir: RunDir) -> Path:
     """Draw the picture of a run whose other files are there."""
-    from privrl_bench.reporting.learning_curve import learning_curve
+    from privrl_bench.reporting.plots import learning_curve
     from privrl_bench.reporting.run_loader import load_run
 
     learning_curve(load_run(rundir.path), rundir / CURVE)

@@ -20,8 +20,7 @@ from privrl_bench.functional.statistics import (
     mean_ci,
     profile,
 )
-from privrl_bench.reporting.learning_curve import learning_curve
-from privrl_bench.reporting.plots import curves, return_against_epsilon
+from privrl_bench.reporting.plots import curves, learning_curve, return_against_epsilon
 from privrl_bench.reporting.run_loader import load_run, load_runs
 from privrl_bench.reporting.runs import usable
 from privrl_bench.reporting.style import figure
@@ -220,16 +219,13 @@ def test_a_picture_of_a_run_has_its_references_and_epsilon_where_it_grows(tmp_pa
             yield places
             drawn.extend(places)
 
-    monkeypatch.setattr("privrl_bench.reporting.learning_curve.figure", kept)
+    monkeypatch.setattr("privrl_bench.reporting.plots.figure", kept)
     learning_curve(run, tmp_path / "one.png")
     (axes,) = drawn
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert labels[1:] == ["random (18.0)", "do nothing (132.0)"]
     band = axes.collections[0].get_paths()[0].vertices[:, 1]
-    assert (band.min(), band.max()) == (
-        15.0,
-        40.5,
-    )  # a row without its own interval: the t interval
+    assert (band.min(), band.max()) == (39.0, 40.5)
     (top,) = axes.child_axes
     assert [tick.get_text() for tick in top.get_xticklabels()] == ["1.25", "2.5"]
     assert list(top.get_xticks()) == [64, 128]  # not at 192 and 256, whose labels are 2.5, too

@@ -137,7 +137,7 @@ def _frontier(env: str) -> Callable[[Path], Path]:
 
 
 def _learning_curve(out: Path) -> Path:
-    from privrl_bench.reporting.learning_curve import learning_curve
+    from privrl_bench.reporting.plots import learning_curve
 
     run = chosen("dppg/small_epsilon", "dppg/hopper/eval.episodes=50,eval.every=400000,seed=")[0]
     learning_curve(run, out / "hopper_curve.svg")
