@@ -142,6 +142,16 @@ def shown_epsilon(epsilon: float, digits: int = 4) -> str:
     return _shown(epsilon, digits, math.ceil, 1 - 1e-12)
 
 
+def again(rounds: int) -> str:
+    """Return that so many rounds are released more than once.
+
+    >>> again(1)
+    '1 round is released again after an interruption, and every release counts'
+    """
+    what = "1 round is" if rounds == 1 else f"{rounds} rounds are"
+    return f"{what} released again after an interruption, and every release counts"
+
+
 def shown_measured(epsilon: float, digits: int = 4) -> str:
     """Format an epsilon that an attack has measured, rounded down: it is a lower bound.
 

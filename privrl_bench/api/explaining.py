@@ -12,8 +12,7 @@ from typing import Any
 
 from privrl_bench.config.overrides import explicit_keys
 from privrl_bench.errors import ConfigError
-from privrl_bench.metrics import shown_epsilon
-from privrl_bench.run.describe import again, meaning
+from privrl_bench.metrics import again, shown_epsilon
 
 STATUSES = {
     "formal": "a theorem covers everything that the run releases, given the assumptions below",
@@ -51,6 +50,8 @@ SEED = (
     "the seed: whoever knows it (privacy.noise=seeded) can compute the noise and subtract it; use "
     "privacy.noise=secure for real data"
 )
+
+LITTLE = 10.0  # epsilon above which the bound on the odds, e^10 = 22,026, excludes almost nothing
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,27 @@ def explain(folder: str | Path) -> Explanation:
     more = [*_broken_ledger(folder), *([again(repeated)] if repeated else [])]
     more += [*_delta(folder, plan, guarantee), *_since(folder, summary)]
     return Explanation(title, dict(_sections(plan, summary, guarantee, more)))
+
+
+def meaning(epsilon: float, delta: float) -> str:
+    """Return what an epsilon bounds; empty where there is no bound.
+
+    >>> meaning(1.0, 1e-5).partition("odds ")[2]
+    'about one unit by at most e^1 = 2.72'
+    """
+    if not epsilon < math.inf:
+        return ""
+    shown = shown_epsilon(epsilon)
+    if epsilon > LITTLE:
+        return (
+            f"releases may change an adversary's odds about one unit by up to e^{shown}: above e^{LITTLE:g} = "
+            f"{math.exp(LITTLE):,.0f} such a bound excludes almost nothing"
+        )
+    factor = shown_epsilon(math.exp(epsilon), 3)  # rounded up, too
+    return (
+        f"apart from a chance of delta = {delta:g}, releases change an adversary's odds about one unit "
+        f"by at most e^{shown} = {factor}"
+    )
 
 
 def _sections(

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from privrl_bench.composition.identity import identity
-from privrl_bench.config.overrides import choices, own_file
+from privrl_bench.config.overrides import choices, explicit_keys, own_file
 from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.config.schema.env import wrappers_in_words
 from privrl_bench.envs.check import ERROR, FINE, EnvFinding, brief
 from privrl_bench.errors import ConfigError
-from privrl_bench.metrics import shown_epsilon
+from privrl_bench.kernels.machine import workers_of
+from privrl_bench.metrics import again, shown_epsilon
 from privrl_bench.privacy.account import Account
-from privrl_bench.privacy.accounting.calibrate import needed_z
+from privrl_bench.privacy.guarantee import WEAK_DELTA
 from privrl_bench.privacy.rules import rules
 from privrl_bench.reporting import frontier
 from privrl_bench.reporting.frontier import Least, Measured, Prediction, nearest, store
 from privrl_bench.reporting.runs import flatten
 from privrl_bench.run.plan import Plan
+from privrl_bench.run.wandb_logger import json_safe
+from privrl_bench.run.workers import one_process
 from privrl_bench.users import kind_of
+
+WARN = 20.0  # epsilon above which a plan has a warning
 
 
 @dataclass(frozen=True)
@@ -109,13 +115,37 @@ class PlanReport:
     from_data: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: infinity is "inf", an undefined number None."""
-        plain: dict[str, Any] = _plain(asdict(self))
+        """Plain values for JSON: infinity is "inf", an undefined number "nan"."""
+        plain: dict[str, Any] = json_safe(asdict(self))
         return plain
 
     def lines(self) -> list[str]:
-        """The plan as a table, in lines."""
-        return _lines(self)
+        """The plan as `privrl plan` prints it."""
+        rows = [
+            ("users per round", f"{self.users_per_round:,}"),
+            ("rounds", _rounds(self)),
+            *([("users in all", self.who)] if self.who else []),
+            ("trajectories", f"of at most {self.steps_per_user:,} steps")
+            if self.from_data
+            else ("steps", f"{self.steps:,}, {self.steps_per_user:,} of one user"),
+            ("values", self.hyperparameter_source),
+        ]
+        if self.z is not None:
+            how = f"{self.mechanism}, {self.sampling} sampling"
+            rows.append(("z", f"{self.z:g}, the noise multiplier ({how})"))
+        if self.noise_text:
+            rows.append(("noise", self.noise_text))
+        for name, value in self.epsilons.items():
+            text = f"{shown_epsilon(value)} at delta {self.delta:g}"
+            rows.append((f"epsilon, {name.replace('_', '-')}", text))
+        if large := _warning(next(iter(self.epsilons.values()))):
+            rows.append(("warning", large))
+        rows += [("status", self.status), ("unit", self.unit), ("notion", self.notion)]
+        rows += [("caveat", caveat) for caveat in self.caveats]
+        width = max(len(name) for name, _ in rows) + 2
+        table = [f"  {name:{width}}{text}" for name, text in rows]
+        more = [*_noise_lines(self), *_nearest_lines(self), *_predicted_lines(self)]
+        return [f"{self.algo} on {self.env}", *table, *more]
 
 
 def report_of(parts: Plan, r: int = 0, results: Path | None = None) -> PlanReport:
@@ -228,59 +258,6 @@ def _noise(parts: Plan, r: int) -> tuple[BlockNoise, ...]:
     return tuple(found)
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else str(value)
-    return value
-
-
-def _lines(plan: PlanReport) -> list[str]:
-    """What `privrl plan` prints."""
-    rows = [
-        ("users per round", f"{plan.users_per_round:,}"),
-        ("rounds", _rounds(plan)),
-        *([("users in all", plan.who)] if plan.who else []),
-        _size(plan),
-        ("values", plan.hyperparameter_source),
-    ]
-    if plan.z is not None:
-        how = f"{plan.mechanism}, {plan.sampling} sampling"
-        rows.append(("z", f"{plan.z:g}, the noise multiplier ({how})"))
-    if plan.noise_text:
-        rows.append(("noise", plan.noise_text))
-    rows += [
-        (
-            f"epsilon, {name.replace('_', '-')}",
-            f"{shown_epsilon(value)} at delta {plan.delta:g}",
-        )
-        for name, value in plan.epsilons.items()
-    ]
-    if large := epsilon_warning(next(iter(plan.epsilons.values()))):
-        rows.append(("warning", large))
-    rows += [("status", plan.status), ("unit", plan.unit), ("notion", plan.notion)]
-    rows += [("caveat", caveat) for caveat in plan.caveats]
-    width = max(len(name) for name, _ in rows) + 2
-    table = [f"  {name:{width}}{text}" for name, text in rows]
-    return [
-        f"{plan.algo} on {plan.env}",
-        *table,
-        *_noise_lines(plan),
-        *_nearest_lines(plan),
-        *_split_lines(plan),
-        *_least_line(plan),
-    ]
-
-
-def _size(plan: PlanReport) -> tuple[str, str]:
-    if plan.from_data:
-        return "trajectories", f"of at most {plan.steps_per_user:,} steps"
-    return "steps", f"{plan.steps:,}, {plan.steps_per_user:,} of one user"
-
-
 def _rounds(plan: PlanReport) -> str:
     if plan.rounds == plan.rounds_asked:
         return f"{plan.rounds:,}"
@@ -294,31 +271,17 @@ def _noise_lines(plan: PlanReport) -> list[str]:
     """The table of the parts of a release."""
     if not plan.noise:
         return []
-    head = (
-        "part",
-        "parameters",
-        "clip",
-        "std of one",
-        "norm of all",
-        "norm / clip",
-        "users needed",
-    )
     rows = [
-        (
-            one.name,
-            f"{one.parameters:,}",
-            f"{one.clip:g}",
-            f"{one.std:.3g}",
-            f"{one.norm:.3g}",
-            f"{one.norm / one.clip:.2f}",
-            "-" if one.users_needed is None else f"{one.users_needed:,}",
-        )
-        for one in plan.noise
+        ("part", "parameters", "clip", "std of one", "norm of all", "norm / clip", "users needed")
     ]
-    lines = _aligned([head, *rows])
+    for one in plan.noise:
+        needed = "-" if one.users_needed is None else f"{one.users_needed:,}"
+        size, clip, std, norm = f"{one.parameters:,}", f"{one.clip:g}", f"{one.std:.3g}", one.norm
+        rows.append((one.name, size, clip, std, f"{norm:.3g}", f"{norm / one.clip:.2f}", needed))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "noise in the mean of a round (users needed: for a norm of at most the clip, at this z)",
-        *lines,
+        *("  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows),
     ]
 
 
@@ -339,38 +302,27 @@ def _nearest_lines(plan: PlanReport) -> list[str]:
     return lines
 
 
-def _split_lines(plan: PlanReport) -> list[str]:
-    """Previews of this number of users at this epsilon."""
-    if plan.best_split is None:
-        return []
-    of = f"{plan.population or plan.users:,} users at this epsilon"
-    lines = [f"predicted from runs of the default values with as much noise in the mean: {of}"]
-    if plan.as_planned is not None:
-        lines.append(f"  as planned  {plan.as_planned.line()}")
-    one = plan.best_split
-    if (one.rounds, one.users) != (plan.rounds, plan.users_per_round):
-        lines.append(f"  best split  {one.line()}")
-        lines.append(f"              rounds={one.rounds} privacy.users_per_round={one.users}")
+def _predicted_lines(plan: PlanReport) -> list[str]:
+    """Previews of this number of users at this epsilon, and how many would be enough."""
+    lines = []
+    if plan.best_split is not None:
+        of = f"{plan.population or plan.users:,} users at this epsilon"
+        lines.append(
+            f"predicted from runs of the default values with as much noise in the mean: {of}"
+        )
+        if plan.as_planned is not None:
+            lines.append(f"  as planned  {plan.as_planned.line()}")
+        one = plan.best_split
+        if (one.rounds, one.users) != (plan.rounds, plan.users_per_round):
+            lines.append(f"  best split  {one.line()}")
+            lines.append(f"              rounds={one.rounds} privacy.users_per_round={one.users}")
+    if plan.least_users is not None:
+        least = plan.least_users.line()
+        lines.append(f"predicted least number of users at this epsilon: {least}")
     return lines
 
 
-def _least_line(plan: PlanReport) -> list[str]:
-    """How many users would be enough at this epsilon."""
-    if plan.least_users is None:
-        return []
-    return [f"predicted least number of users at this epsilon: {plan.least_users.line()}"]
-
-
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  "
-        + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-
-
-# --- plan.json and what a run prints
+# --- plan.json
 
 
 def describe_plan(parts: Plan, r: int) -> dict[str, Any]:
@@ -413,16 +365,86 @@ def preview_facts(account: Account, r: int) -> dict[str, Any]:
     return {"preview": {"users_per_round": config.noise_cohort, "users": users, "epsilon": epsilon}}
 
 
-def targets(parts: Plan, r: int) -> str:
-    """Return the z for common budgets over all planned rounds, as text."""
-    found = [
-        f"epsilon {shown_epsilon(x)}: privacy.z={needed_z(parts.gate, r, x):g}"
-        for x in (1.0, 3.0, 8.0)
-    ]
-    return ", ".join(found)
+# --- what a run prints
 
 
-def for_comparison(parts: Plan, r: int, epsilon: float) -> str:
+def announce(parts: Plan, r: int, folder: Path, given: Sequence[str]) -> None:
+    """Print the plan of a run; in full for the first of a group only.
+
+    Args:
+        parts: of the group.
+        r: the run.
+        folder: of the run.
+        given: its overrides.
+    """
+    config, guarantee = parts.configs[r], parts.gate.guarantee(r)
+    mechanism = parts.gate.mechanism
+    z = f"  z={config.privacy.z:g}" if mechanism.private else ""
+    here = Path.cwd()
+    short = folder.relative_to(here) if folder.is_relative_to(here) else folder
+    first, *rest = guarantee.fold(f"privrl explain {shlex.quote(str(short))}")
+    if r:
+        print(f"together with{z}  seed={config.seed}  {first}\n  folder  {folder}", flush=True)
+        return
+    words, source = parts.users.words(parts.rounds), config.hyperparameter_source
+    users = words.who
+    if after := parts.iterations - parts.rounds:
+        users += f"{'; ' if users else ''}then {_count(after, 'iteration')} of policy training"
+    each = f"{_count(parts.rounds, 'round')} of {_count(config.privacy.users_per_round, 'user')}"
+    lines = [("plan", f"{each}{words.size}{'; ' + users if users else ''}")]
+    if (workers := workers_of(config)) > 1:
+        reason = one_process(parts)
+        several = f"up to {workers} processes; each computes the updates of some users of a round"
+        lines.append(("workers", f"1: {reason}" if reason else several))
+    if words.about:
+        lines.append(("data", words.about))
+    if unknown(config.env):
+        if config.env.wrappers:
+            lines.append(("wrapped", wrappers_in_words(config.env)))
+        for one in check_before_training(config):
+            mark = "" if one.severity == FINE else f"{one.severity}: {one.check}: "
+            lines.append(("check", f"{mark}{one.text}"))
+        if source.startswith("algo/"):
+            source += f"; they were not tuned for {config.env.label}"
+    lines.append(("values", source))
+    by_steps = config.total_steps // parts.round_steps
+    if config.privacy.epsilon is not None:
+        whole = config.rounds or by_steps
+        text = f"covers the whole run ({_count(whole, 'round')})"
+        if parts.rounds < whole:
+            text = f"covers {parts.rounds} of {whole} planned rounds"
+        lines.append(("budget", f"epsilon {shown_epsilon(config.privacy.epsilon)} {text}"))
+    limited = "rounds" not in explicit_keys(given) and parts.rounds < by_steps
+    if limited and parts.users.room(parts.rounds).limits:
+        enough = f"are enough for {parts.rounds} of {by_steps} rounds, each used once"
+        lines.append(("limit", f"{config.privacy.population} users {enough}"))
+    if noise := mechanism.describe_noise(r, parts.algo.terms().server_steps(parts.rounds)):
+        lines.append(("noise", noise))
+    for facts in preview_facts(parts.gate, r).values():
+        real = f"epsilon {shown_epsilon(facts['epsilon'])} at delta {config.privacy.delta:g}"
+        cohort = f"{facts['users_per_round']:,} users a round ({facts['users']:,} in all)"
+        lines.append(("preview", f"noise as of {cohort}, with whom the run would have {real}"))
+    lines.append(("privacy", f"{first}{_for_comparison(parts, r, guarantee.epsilon)}"))
+    large = (guarantee.caveats | guarantee.notes).get(WEAK_DELTA)
+    if large is not None:
+        lines.append(("warning", f"{WEAK_DELTA}: {large}"))
+    if large_epsilon := _warning(guarantee.epsilon):
+        lines.append(("warning", large_epsilon))
+    lines += [*(("", line) for line in rest), ("folder", str(folder))]
+    print(f"{config.algo.name} on {config.env.label}{z}  seed={config.seed}")
+    print("\n".join(f"  {name:7} {text}" for name, text in lines), flush=True)
+
+
+def _count(number: int, what: str) -> str:
+    """Return a number with its noun.
+
+    >>> _count(1, "round"), _count(8, "user")
+    ('1 round', '8 users')
+    """
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _for_comparison(parts: Plan, r: int, epsilon: float) -> str:
     """Return the paper's number for the run's algorithm; empty: none, or no bound on the run's `epsilon`."""
     paper = parts.gate.paper_epsilon(r)
     if math.isinf(paper):
@@ -435,58 +457,13 @@ def for_comparison(parts: Plan, r: int, epsilon: float) -> str:
     return ""
 
 
-# --- warnings
-
-
-LITTLE = 10.0  # above it the bound on the odds, e^10 = 22,026, excludes almost nothing
-WARN = 20.0  # above it a plan has a warning
-
-
-def meaning(epsilon: float, delta: float) -> str:
-    """Return what an epsilon bounds; empty where there is no bound.
-
-    >>> meaning(1.0, 1e-5).partition("odds ")[2]
-    'about one unit by at most e^1 = 2.72'
-    """
-    if not epsilon < math.inf:
-        return ""
-    shown = shown_epsilon(epsilon)
-    if epsilon > LITTLE:
-        return (
-            f"releases may change an adversary's odds about one unit by up to e^{shown}: above e^{LITTLE:g} = "
-            f"{math.exp(LITTLE):,.0f} such a bound excludes almost nothing"
-        )
-    factor = shown_epsilon(math.exp(epsilon), 3)  # rounded up, too
-    return (
-        f"apart from a chance of delta = {delta:g}, releases change an adversary's odds about one unit "
-        f"by at most e^{shown} = {factor}"
-    )
-
-
-def again(rounds: int) -> str:
-    """Return that so many rounds were released more than once.
-
-    >>> again(1)
-    '1 round was released again after an interruption, and every release counts'
-    """
-    what = "1 round was" if rounds == 1 else f"{rounds} rounds were"
-    return f"{what} released again after an interruption, and every release counts"
-
-
-def epsilon_warning(epsilon: float) -> str:
-    """Return a warning about an epsilon that is finite and too large to mean much; empty for others.
-
-    >>> epsilon_warning(20.0), epsilon_warning(math.inf)
-    ('', '')
-    """
+def _warning(epsilon: float) -> str:
+    """Return a warning about an epsilon that is finite and too large to mean much; empty for others."""
     if not WARN < epsilon < math.inf:
         return ""
     return (
         f"epsilon {shown_epsilon(epsilon)} is above {WARN:g}: as a bound it excludes almost nothing"
     )
-
-
-# --- warnings
 
 
 def repeat_warning(account: Account, r: int, round_index: int) -> str:
@@ -504,32 +481,12 @@ def repeat_warning(account: Account, r: int, round_index: int) -> str:
     if not repeated or epsilon <= limit:
         return ""
     return (
-        f"{numbers(repeated)} released more than once, and every release counts: epsilon "
-        f"{shown_epsilon(epsilon)} after all {account.rounds} rounds, above "
-        f"privacy.epsilon={shown_epsilon(limit)}"
+        f"{again(len(repeated))}: epsilon {shown_epsilon(epsilon)} after all {account.rounds} rounds, "
+        f"above privacy.epsilon={shown_epsilon(limit)}"
     )
-
-
-def numbers(indices: Sequence[int]) -> str:
-    """Return rounds, counted from 1 as in metrics, with their verb.
-
-    >>> numbers([3]), numbers([3, 4, 5, 8])
-    ('round 4 is', 'rounds 4 to 6, 9 are')
-    """
-    ranges: list[list[int]] = []
-    for index in indices:
-        if ranges and index == ranges[-1][1] + 1:
-            ranges[-1][1] = index
-        else:
-            ranges.append([index, index])
-    shown = ", ".join(
-        f"{first + 1}" if first == last else f"{first + 1} to {last + 1}" for first, last in ranges
-    )
-    return f"round {shown} is" if len(indices) == 1 else f"rounds {shown} are"
 
 
 # --- environments that are none of the package's own
-
 
 _ANY = ("gym", "dmc")  # environments that stand for any of their kind
 _CHECKED: dict[str, list[EnvFinding]] = {}
@@ -564,33 +521,3 @@ def check_before_training(config: RunConfig) -> list[EnvFinding]:
                 f"{config.env.label}: {one.text}; privrl check-env shows more, env.check=false trains on it",
             )
     return _CHECKED[key]
-
-
-def lines(parts: Plan) -> list[str]:
-    """Lines of the plan about an unknown environment: spaces, scaling, and the check before training."""
-    config, spec = parts.config, parts.spec
-    if not unknown(config.env):
-        return []
-    cnn = getattr(config.algo, "network", "mlp") == "cnn"
-    seen = spec.observations
-    if spec.image is not None and cnn:
-        seen = f"{seen.split(', flattened')[0]}, as an image to a small CNN"
-    elif spec.image is not None:
-        seen += " (an image: algo.network=cnn uses its shape)"
-    found = [f"observations: {seen}; actions: {spec.action_words}"]
-    modes = f"observations {config.env.obs_scaling}, rewards {config.env.reward_scaling}"
-    found = [f"  spaces  {found[0]}", f"  scaling {modes}"]
-    if config.env.wrappers:
-        found.insert(0, f"  wrapped {wrappers_in_words(config.env)}")
-    for one in check_before_training(config):
-        mark = "" if one.severity == FINE else f"{one.severity}: {one.check}: "
-        found.append(f"  check   {mark}{one.text}")
-    return found
-
-
-def values(config: RunConfig) -> str:
-    """Where the hyperparameters are from; those of other environments are named so."""
-    source = config.hyperparameter_source
-    if unknown(config.env) and source.startswith("algo/"):
-        return f"{source}; they were not tuned for {config.env.label}"
-    return source

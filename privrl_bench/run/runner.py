@@ -6,32 +6,19 @@ axis. Every replica has its own folder, ledger and metrics.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from privrl_bench.config.overrides import explicit_keys
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.objective import objective_of
-from privrl_bench.kernels.machine import one_thread, workers_of
+from privrl_bench.kernels.machine import one_thread
 from privrl_bench.kernels.signals import catching_signals, raising_signals
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.privacy.guarantee import WEAK_DELTA
 from privrl_bench.run.crash import Outcome
-from privrl_bench.run.describe import (
-    check_before_training,
-    describe_plan,
-    epsilon_warning,
-    for_comparison,
-    lines,
-    preview_facts,
-    repeat_warning,
-    targets,
-    values,
-)
+from privrl_bench.run.describe import announce, check_before_training, describe_plan, repeat_warning
 from privrl_bench.run.folder import (
     RunDir,
     never_left_running,
@@ -44,7 +31,6 @@ from privrl_bench.run.plan import Plan, make_plan
 from privrl_bench.run.plugin_review import SUBJECTS_FILE, needed, passed_since, records
 from privrl_bench.run.provenance import changed
 from privrl_bench.run.trainer import CHECKPOINT_VERSION
-from privrl_bench.run.workers import one_process
 
 
 def run(configs: list[RunConfig], folders: list[Path], overrides: list[list[str]]) -> list[Outcome]:
@@ -224,7 +210,7 @@ def _run_group(
     check_before_training(plan.given[0])
     if plan.config.plan_only:
         for r, rundir in enumerate(dirs):
-            _announce(plan, r, rundir, overrides[r])
+            announce(plan, r, rundir.path, overrides[r])
             if not rundir.status():
                 rundir.begin(plan.given[r], overrides[r])
                 rundir.set_status("planned")
@@ -256,7 +242,7 @@ def _train(plan: Plan, dirs: list[RunDir], overrides: list[list[str]]) -> list[O
             write_json(rundir / f"{audit}.json", record)
     run = plan.opened([rundir / "ledger.jsonl" for rundir in dirs])
     for r, rundir in enumerate(dirs):
-        _announce(run, r, rundir, overrides[r])
+        announce(run, r, rundir.path, overrides[r])
         write_json(rundir / "plan.json", describe_plan(run, r))
         before = saved[r]
         if more := repeat_warning(run.gate, r, before["round"] if before else 0):
@@ -269,83 +255,3 @@ def _train(plan: Plan, dirs: list[RunDir], overrides: list[list[str]]) -> list[O
             alone = make_plan([plan.given[r]])
             (results[r],) = _run_group(alone, [dirs[r]], [overrides[r]], code)
     return results
-
-
-def _count(number: int, what: str) -> str:
-    """Return a number with its noun.
-
-    >>> _count(1, "round"), _count(8, "user")
-    ('1 round', '8 users')
-    """
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _short(folder: Path) -> Path:
-    """Return the folder relative to the working directory, if it is below it."""
-    here = Path.cwd()
-    return folder.relative_to(here) if folder.is_relative_to(here) else folder
-
-
-def _limit(parts: Plan, given: list[str]) -> list[str]:
-    """Return that users limit the rounds; nothing where as many rounds as there are were asked for."""
-    config, asked = parts.config, parts.config.total_steps // parts.round_steps
-    if "rounds" in explicit_keys(given) or parts.rounds >= asked:
-        return []
-    if not parts.users.room(parts.rounds).limits:
-        return []
-    enough = f"are enough for {parts.rounds} of {asked} rounds, each used once"
-    return [f"  limit   {config.privacy.population} users {enough}"]
-
-
-def _announce(parts: Plan, r: int, rundir: RunDir, given: list[str]) -> None:
-    """Print the plan of a run; in full for the first of a group only."""
-    config, guarantee = parts.configs[r], parts.gate.guarantee(r)
-    mechanism = parts.gate.mechanism
-    z = f"  z={config.privacy.z:g}" if mechanism.private else ""
-    first, *rest = guarantee.fold(f"privrl explain {shlex.quote(str(_short(rundir.path)))}")
-    if r:
-        print(f"together with{z}  seed={config.seed}  {first}\n  folder  {rundir.path}", flush=True)
-        return
-    print(f"{config.algo.name} on {config.env.label}{z}  seed={config.seed}")
-    words = parts.users.words(parts.rounds)
-    size, users = words.size, words.who
-    if after := parts.iterations - parts.rounds:
-        users += f"{'; ' if users else ''}then {_count(after, 'iteration')} of policy training"
-    print(
-        f"  plan    {_count(parts.rounds, 'round')} of {_count(config.privacy.users_per_round, 'user')}{size}"
-        f"{'; ' + users if users else ''}"
-    )
-    if (workers := workers_of(config)) > 1:
-        reason = one_process(parts)
-        several = f"up to {workers} processes; each computes the updates of some users of a round"
-        print(f"  workers {f'1: {reason}' if reason else several}")
-    if words.about:
-        print(f"  data    {words.about}")
-    for line in lines(parts):
-        print(line)
-    print(f"  values  {values(config)}")
-    if config.privacy.epsilon is not None:
-        whole = config.rounds or config.total_steps // parts.round_steps
-        text = f"covers the whole run ({_count(whole, 'round')})"
-        if parts.rounds < whole:
-            text = f"covers {parts.rounds} of {whole} planned rounds"
-        print(f"  budget  epsilon {shown_epsilon(config.privacy.epsilon)} {text}")
-    for line in _limit(parts, given):
-        print(line)
-    if noise := mechanism.describe_noise(r, parts.algo.terms().server_steps(parts.rounds)):
-        print(f"  noise   {noise}")
-    for facts in preview_facts(parts.gate, r).values():
-        real = f"epsilon {shown_epsilon(facts['epsilon'])} at delta {config.privacy.delta:g}"
-        each = f"{facts['users_per_round']:,} users a round ({facts['users']:,} in all)"
-        print(f"  preview noise as of {each}, with whom the run would have {real}")
-    if config.plan_only and mechanism.calibrated:
-        print(f"  targets {targets(parts, r)}")
-    print(f"  privacy {first}{for_comparison(parts, r, guarantee.epsilon)}")
-    large = (guarantee.caveats | guarantee.notes).get(WEAK_DELTA)
-    if large is not None:
-        print(f"  warning {WEAK_DELTA}: {large}")
-    if large_epsilon := epsilon_warning(guarantee.epsilon):
-        print(f"  warning {large_epsilon}")
-    for line in rest:
-        print(f"          {line}")
-    print(f"  folder  {rundir.path}", flush=True)

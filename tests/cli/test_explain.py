@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import privrl_bench as pb
+from privrl_bench.api.explaining import meaning
 from privrl_bench.cli.main import main
 from privrl_bench.privacy.guarantee import Guarantee
-from privrl_bench.run.describe import meaning
 
 LONG = "words " * 40
 GUARANTEE = Guarantee(

@@ -639,7 +639,6 @@ def test_a_plan_says_mu_steps_and_epsilon(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "  noise   on users' devices: mu 134.6 for one observation, 3012 for the 501 " in shown
     assert "  privacy epsilon 4.55e+06 at delta 1e-05, status formal\n" in shown
-    assert "  targets epsilon 1: privacy.z=3372, " in shown
     plan = describe_plan(make_plan([one]), 0)
     assert plan["local"]["observations"] == 501
     assert plan["local"]["noised_rewards"] == 0

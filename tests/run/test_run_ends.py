@@ -23,7 +23,7 @@ from privrl_bench.run.results import MetricWriter
 
 STOPS = [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2]
 PLACES: dict[str, tuple[Any, str]] = {
-    "building with the ledger": (runner, "_announce"),
+    "building with the ledger": (runner, "announce"),
     "plan.json": (runner, "describe_plan"),
     "making the trainer": (training, "Trainer"),
     "W&B": (training, "WandbLogger"),
@@ -99,7 +99,7 @@ def test_a_full_disk_does_not_hide_the_error(
         monkeypatch.setattr("privrl_bench.run.folder.write_json", full)
         raise ValueError("the cause")
 
-    monkeypatch.setattr(runner, "_announce", announce)
+    monkeypatch.setattr(runner, "announce", announce)
     with pytest.raises(ValueError, match="the cause"):
         train(tiny(), tmp_path / "run")
 
@@ -132,7 +132,7 @@ def test_a_signal_ends_a_run_after_its_round(
 def test_a_signal_while_building_interrupts_a_run(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "_announce", lambda *_: os.kill(os.getpid(), number))
+    monkeypatch.setattr(runner, "announce", lambda *_: os.kill(os.getpid(), number))
     with pytest.raises(Stopped) as caught:
         train(tiny(), tmp_path / "run")
     assert caught.value.signal == number
