@@ -106,7 +106,7 @@ def explain(folder: str | Path) -> Explanation:
     title = f"{known['algo']} on {known['env']}{noise}, seed {known['seed']}: {state}"
     repeated = (summary.get("ledger") or {}).get("repeated")
     more = [*_broken_ledger(folder), *([again(repeated)] if repeated else [])]
-    more += [*_delta(folder, plan, guarantee), *_since(folder, summary)]
+    more += _delta(folder, plan, guarantee)
     return Explanation(title, dict(_sections(plan, summary, guarantee, more)))
 
 
@@ -206,20 +206,6 @@ def _broken_ledger(folder: Path) -> list[str]:
     except ValueError as error:
         return [f"the ledger does not verify, so this epsilon and status may be wrong: {error}"]
     return []
-
-
-def _since(folder: Path, summary: dict[str, Any]) -> list[str]:
-    """Return what has changed about the status since the run ended."""
-    if (summary.get("guarantee") or {}).get("status") != "unreviewed":
-        return []
-    from privrl_bench.run.plugin_review import recorded_since
-
-    if not recorded_since(folder, summary):
-        return []
-    return [
-        "the audit of this source and configuration has passed since the run ended: the same command with "
-        "resume=restart trains it again, and makes it formal"
-    ]
 
 
 def _participation(plan: Mapping[str, Any]) -> list[str]:

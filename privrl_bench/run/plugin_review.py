@@ -23,34 +23,20 @@ from privrl_bench.privacy.rules import not_auditable, rules
 from privrl_bench.privacy.sampling.sampler import Sampler
 from privrl_bench.run.crash import version
 from privrl_bench.run.folder import write_json
-from privrl_bench.run.provenance import (
-    PACKAGE,
-    outside_algorithm,
-    outside_mechanism,
-    outside_sampler,
-    outside_users,
-    reviewed_source,
-)
+from privrl_bench.run.provenance import PACKAGE, outside, reviewed_source
 from privrl_bench.users import kind_of
 
 FOLDER = Path("outputs/reviews")
-SUBJECTS_FILE = "reviews.json"  # in a run folder: `needed`
 LEAKS, EPSILON = "leaks", "epsilon"  # commands of `privrl audit`
 UNSEEN = "unseen"  # no command: nothing records it
 _ANY = {LEAKS: ("seed", "privacy.z")}  # keys that a record is not about, beside the seed
 
 
-def outside(config: RunConfig) -> bool:
-    """Return whether a class of algorithm, mechanism, sampler or users, or a method, is from outside."""
-    private = outside_mechanism(config) or outside_sampler(config) or outside_users(config)
-    return private or outside_algorithm(config)
-
-
 def audits(config: RunConfig) -> tuple[str, ...]:
     """Return the audits that a configuration has to pass: commands of `privrl audit`, or `UNSEEN`."""
-    found = (LEAKS,) if outside(config) else ()
-    attacked = outside_mechanism(config) or outside_sampler(config)
-    if attacked and not not_auditable(config.privacy):
+    theirs = outside(config)
+    found = (LEAKS,) if theirs else ()
+    if theirs & {"mechanism", "sampler"} and not not_auditable(config.privacy):
         found = (*found, EPSILON)
     return (*found, UNSEEN) if _unseen(config) else found
 
@@ -84,11 +70,8 @@ def subject(config: RunConfig, audit: str = LEAKS) -> dict[str, str] | None:
 def find(config: RunConfig, audit: str = LEAKS) -> dict[str, Any] | None:
     """Return the record of a passed audit of this configuration and version, or None."""
     about = subject(config, audit)
-    return None if about is None else recorded(about)
-
-
-def recorded(about: dict[str, str]) -> dict[str, Any] | None:
-    """Return the record that is valid for a subject, or None; see `subject`."""
+    if about is None:
+        return None
     try:
         record = json.loads(_path(about).read_text())
     except (OSError, ValueError):
@@ -103,29 +86,9 @@ def records(config: RunConfig) -> dict[str, dict[str, Any]]:
     return {audit: record for audit, record in found.items() if record is not None}
 
 
-def needed(config: RunConfig) -> dict[str, dict[str, str] | None]:
-    """Return what the records of the audits that the configuration has to pass are valid for, by audit."""
-    return {audit: subject(config, audit) for audit in audits(config)}
-
-
 def passed_since(config: RunConfig, summary: dict[str, Any]) -> bool:
     """Return whether a finished run is `unreviewed`, and all audits that it needs have passed by now."""
-    return _unreviewed(summary) and not note(config)
-
-
-def recorded_since(folder: Path, summary: dict[str, Any]) -> bool:
-    """`passed_since` for a run folder: for the source and configuration that it was trained with."""
-    try:
-        needs = json.loads((folder / SUBJECTS_FILE).read_text())
-    except (OSError, ValueError):
-        return False
-    if not (_unreviewed(summary) and isinstance(needs, dict) and needs):
-        return False
-    return all(isinstance(about, dict) and recorded(about) for about in needs.values())
-
-
-def _unreviewed(summary: dict[str, Any]) -> bool:
-    return (summary.get("guarantee") or {}).get("status") == UNREVIEWED
+    return (summary.get("guarantee") or {}).get("status") == UNREVIEWED and not note(config)
 
 
 def write(config: RunConfig, verdict: str, lines: list[str], audit: str = LEAKS) -> Path | None:
@@ -163,11 +126,12 @@ def effect(config: RunConfig, status: str) -> str:
 
 def _unseen(config: RunConfig) -> str:
     """What no audit sees of the run; empty: nothing."""
-    if outside_users(config):
+    theirs = outside(config)
+    if "users" in theirs:
         return f"no audit sees in how many rounds one of the users {kind_of(config).name!r} is"
-    if outside_sampler(config) and _claims(config):
+    if "sampler" in theirs and _claims(config):
         return "no audit sees what the sampler's draw saves, because canaries are in their rounds for certain"
-    if outside_mechanism(config) and (why := not_auditable(config.privacy)):
+    if "mechanism" in theirs and (why := not_auditable(config.privacy)):
         return f"no audit sees the mechanism's noise: {why}"
     return ""
 
@@ -187,11 +151,14 @@ def note(config: RunConfig) -> dict[str, str]:
     missing = _missing(config)
     if not missing:
         return {}
-    kind = rules(config.privacy).mechanism
-    what = [f"algo={config.algo.name}"] if outside_algorithm(config) else []
-    what += [f"privacy.mechanism={kind.name}"] if outside_mechanism(config) else []
-    what += [f"privacy.sampling={config.privacy.sampling}"] if outside_sampler(config) else []
-    what += [f"users {kind_of(config).name!r}"] if outside_users(config) else []
+    words = {
+        "algorithm": f"algo={config.algo.name}",
+        "mechanism": f"privacy.mechanism={rules(config.privacy).mechanism.name}",
+        "sampler": f"privacy.sampling={config.privacy.sampling}",
+        "users": f"users {kind_of(config).name!r}",
+    }
+    theirs = outside(config)
+    what = [text for name, text in words.items() if name in theirs]
     text = f"{' and '.join(what)} {'are' if len(what) > 1 else 'is'} from outside {PACKAGE}"
     if commands := _commands(missing):
         text += ", and no passed audit of this configuration and version is in "
@@ -202,7 +169,5 @@ def note(config: RunConfig) -> dict[str, str]:
 
 
 def _path(about: dict[str, str]) -> Path:
-    return (
-        FOLDER
-        / f"{hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]}.json"
-    )
+    name = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
+    return FOLDER / f"{name}.json"

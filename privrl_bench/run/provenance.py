@@ -116,25 +116,15 @@ _INSTALLED = (*_FOLDERS, *(folder.resolve() for folder in _FOLDERS))  # also beh
 _ENTRY_POINT = re.compile(r"^([A-Za-z_][\w.]*):[A-Za-z_]\w*$")  # of an environment: module:Class
 
 
-def outside_algorithm(config: RunConfig) -> bool:
-    """Return whether a class of the algorithm, or a method, is defined outside the package."""
-    kind = algorithm(config.algo.name)
-    return _defined_outside(kind, type(config.algo))
-
-
-def outside_mechanism(config: RunConfig) -> bool:
-    """Return whether the class of the mechanism, or a method, is defined outside the package."""
-    return _defined_outside(rules(config.privacy).mechanism)
-
-
-def outside_sampler(config: RunConfig) -> bool:
-    """Return whether the class of the sampler, or a method, is defined outside the package."""
-    return _defined_outside(rules(config.privacy).sampler)
-
-
-def outside_users(config: RunConfig) -> bool:
-    """Return whether the kind of users, or a method, is defined outside the package."""
-    return _defined_outside(kind_of(config))
+def outside(config: RunConfig) -> set[str]:
+    """Return which of algorithm, mechanism, sampler and users are from outside, also by one method only."""
+    parts: dict[str, tuple[type, ...]] = {
+        "algorithm": (algorithm(config.algo.name), type(config.algo)),
+        "mechanism": (rules(config.privacy).mechanism,),
+        "sampler": (rules(config.privacy).sampler,),
+        "users": (kind_of(config),),
+    }
+    return {name for name, kinds in parts.items() if _defined_outside(*kinds)}
 
 
 def _defined_outside(kind: type, *more: type) -> bool:

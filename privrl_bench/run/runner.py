@@ -28,7 +28,7 @@ from privrl_bench.run.folder import (
 )
 from privrl_bench.run.loop import Experiment
 from privrl_bench.run.plan import Plan, make_plan
-from privrl_bench.run.plugin_review import SUBJECTS_FILE, needed, passed_since, records
+from privrl_bench.run.plugin_review import audits, passed_since, records
 from privrl_bench.run.provenance import changed
 from privrl_bench.run.trainer import CHECKPOINT_VERSION
 
@@ -155,7 +155,7 @@ def _inspect(config: RunConfig, rundir: RunDir) -> Outcome | int:
     if not config.plan_only:
         _check_ledger(rundir, saved)
     # Its first rounds would be made by code that no audit of today's covers.
-    if saved and needed(config) and (other := _changed(config, rundir)):
+    if saved and audits(config) and (other := _changed(config, rundir)):
         reason = f"{rundir.path}: {other} since the run began; use resume=restart"
         raise ConfigError("resume", reason)
     return int(saved["round"]) if saved else 0
@@ -236,8 +236,6 @@ def _train(plan: Plan, dirs: list[RunDir], overrides: list[list[str]]) -> list[O
             )
         rundir.begin(config, given, len(dirs))
         rundir.set_status("running")
-        if needs := needed(config):
-            write_json(rundir / SUBJECTS_FILE, needs)
         for audit, record in records(config).items():
             write_json(rundir / f"{audit}.json", record)
     run = plan.opened([rundir / "ledger.jsonl" for rundir in dirs])

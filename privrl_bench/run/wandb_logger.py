@@ -18,17 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from privrl_bench.config.schema import LogConfig
-from privrl_bench.evaluation.objective import OBJECTIVES, objective_of
+from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.metrics import SUMMARY, check_summary, visible
 from privrl_bench.privacy.mechanisms.none import NoMechanism
 
 INIT_TIMEOUT_S = 20.0  # a server that has not answered by then is treated as absent
 FINISH_TIMEOUT_S = 60.0  # what is not uploaded by then stays in the folder for `wandb sync`
-# What a run is judged by, against epsilon.
-BY_EPSILON = {
-    measure.metric: f"by_epsilon/{measure.metric.removeprefix('eval/')}"
-    for measure in OBJECTIVES.values()
-}
+# The only files of a run folder that are sent, and as what. The leak test compares the content of policy.pt and
+# every number that the picture shows.
+RELEASED = {"policy.pt": "policy", "curve.png": "picture"}
+CHART = "return_against_epsilon"
 
 
 class WandbLogger:
@@ -58,7 +57,6 @@ class WandbLogger:
         self.mode = config.wandb
         self._folder = Path(folder)
         self._guarantee = json_safe(guarantee)
-        self._epsilon = math.nan
         self._fell_back = False  # wandb keeps the id of a failed start busy in this process
         self._run: Any = None
         if config.wandb == "none":
@@ -68,8 +66,8 @@ class WandbLogger:
             "entity": config.entity,
             "name": run_name,
             "group": config.group or group,
-            "job_type": _algorithm(resolved_config),
-            "tags": list(dict.fromkeys([*config.tags, *tags_of(resolved_config, guarantee)])),
+            "job_type": (resolved_config.get("algo") or {}).get("name", "train"),
+            "tags": list(dict.fromkeys([*config.tags, *_tags(resolved_config, guarantee)])),
             "config": {**json_safe(resolved_config), "guarantee": self._guarantee},
         }
         self._run = self._start(arguments)
@@ -86,11 +84,6 @@ class WandbLogger:
         seen = visible(dict(row))
         if self._run is None or not seen:
             return
-        self._epsilon = seen.get("privacy/epsilon", self._epsilon)
-        for metric, name in BY_EPSILON.items():
-            if metric in seen and math.isfinite(self._epsilon):
-                seen["privacy/epsilon"] = self._epsilon  # the x value has to be in the same row
-                seen[name] = seen[metric]
         try:
             self._run.log({name: float(value) for name, value in seen.items()})
         except Exception as error:
@@ -119,7 +112,7 @@ class WandbLogger:
         Args:
             summary: content of summary.json.
             exit_code: of the run.
-            released: files to send, see `wandb_files.RELEASED`; those that do not exist are left out.
+            released: files to send, see `RELEASED`; those that do not exist are left out.
 
         Raises:
             KeyError: a field of the summary is not declared.
@@ -129,22 +122,23 @@ class WandbLogger:
         if run is None:
             return
         kept = {name: value for name, value in summary.items() if SUMMARY[name] != "private"}
-        try:
+        with self._tried("the summary was not recorded"):
             run.summary.update({"guarantee": self._guarantee, **_summary_values(kept)})
-        except Exception as error:
-            self._say(f"the summary was not recorded ({_reason(error)})")
+        with self._tried("the policy or the picture was not recorded"):
+            _send_files(run, released, self._guarantee)
+            if released:
+                _send_point(run, kept)
+        with self._tried("the run folder is complete, but it did not finish cleanly"):
+            run.finish(exit_code=exit_code)
+
+    @contextmanager
+    def _tried(self, problem: str) -> Iterator[None]:
+        """Print an error of W&B in place of raising it."""
         try:
             with self._environment():
-                send_files(run, released, self._guarantee)
-                if released:
-                    send_point(run, kept)
+                yield
         except Exception as error:
-            self._say(f"the policy or the picture was not recorded ({_reason(error)})")
-        try:
-            with self._environment():
-                run.finish(exit_code=exit_code)
-        except Exception as error:
-            self._say(f"did not finish cleanly ({_reason(error)}); the run folder is complete")
+            self._say(f"{problem} ({_reason(error)})")
 
     def _start(self, arguments: dict[str, Any]) -> Any:
         """Open the run in the wanted mode, or in the next lower one that works."""
@@ -164,8 +158,6 @@ class WandbLogger:
     def _open(self, arguments: dict[str, Any]) -> Any:
         run = self._init(arguments)
         run.define_metric("*", step_metric="steps")
-        for name in BY_EPSILON.values():
-            run.define_metric(name, step_metric="privacy/epsilon")
         run.summary.update({"guarantee": self._guarantee})
         if self.mode == "online":
             self._say(f"{run.url}")
@@ -258,12 +250,6 @@ def _summary_values(summary: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _algorithm(resolved_config: Mapping[str, Any]) -> str:
-    algo = resolved_config.get("algo")
-    name = algo.get("name") if isinstance(algo, Mapping) else None
-    return str(name or "train")
-
-
 def _logged_in(wandb: Any) -> bool:
     """Return whether there are credentials, without a prompt on the terminal, unlike `wandb.init`.
 
@@ -303,16 +289,10 @@ def _reason(error: BaseException) -> str:
 # --- files and the chart of return against epsilon
 
 
-# The only files of a run folder that are sent, and as what. The leak test compares the content of policy.pt and
-# every number that the picture shows.
-RELEASED = {"policy.pt": "policy", "curve.png": "picture"}
-CHART = "return_against_epsilon"
-
-
-def tags_of(config: Mapping[str, Any], guarantee: Mapping[str, Any]) -> list[str]:
+def _tags(config: Mapping[str, Any], guarantee: Mapping[str, Any]) -> list[str]:
     """Return algorithm, environment, status of the guarantee and z, of 64 characters at most.
 
-    >>> tags_of({"algo": {"name": "dppg"}, "privacy": {"z": 1.0}}, {"status": "formal"})
+    >>> _tags({"algo": {"name": "dppg"}, "privacy": {"z": 1.0}}, {"status": "formal"})
     ['dppg', 'formal', 'z=1']
     """
     env, privacy = config.get("env") or {}, config.get("privacy") or {}
@@ -323,7 +303,7 @@ def tags_of(config: Mapping[str, Any], guarantee: Mapping[str, Any]) -> list[str
     return [str(one)[:64] for one in found if one]
 
 
-def send_files(run: Any, files: Iterable[Path], guarantee: Mapping[str, Any]) -> None:
+def _send_files(run: Any, files: Iterable[Path], guarantee: Mapping[str, Any]) -> None:
     """Send those of the released files that exist.
 
     Raises:
@@ -345,7 +325,7 @@ def send_files(run: Any, files: Iterable[Path], guarantee: Mapping[str, Any]) ->
         run.log_artifact(artifact)
 
 
-def send_point(run: Any, summary: Mapping[str, Any]) -> None:
+def _send_point(run: Any, summary: Mapping[str, Any]) -> None:
     """Send a scatter chart with the run's final value and epsilon, where both are finite.
 
     W&B draws charts of one name together: for the runs of a group they are one panel of return against epsilon.
