@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
@@ -53,10 +53,10 @@ class WorkerPool:
         self._shares = workers_of(components.config) > 1 and not one_process(components)
         self._at_once = hardware.workers is not None or hardware.engine != "processes"
         self._size = work.collector.shape.users
-        self._engine: Engine | None = None
+        self._engine: ProcessEngine | None = None
         self._arguments: tuple[Any, ...] = ()  # of `ShardWorker`
-        self._starting: list[Worker] = []
-        self._workers: list[Worker] = []
+        self._starting: list[Any] = []
+        self._workers: list[Any] = []
         self._deaths = 0
         self._spent, self._rounds = 0.0, 0
 
@@ -102,7 +102,10 @@ class WorkerPool:
             )
             others = count - int(self._engine.here)
             self._starting = [self._engine.make(self._arguments) for _ in range(others)]
-            self._renew_collector()
+            old = self._work.collector
+            if old.shape.users != self._size:  # smaller shards in this process, too
+                self._work.collector = make_collector(components, self._size)
+                old.close()
         while self._engine is not None and self._starting:
             preparing(self._at_once)
             ready = self._engine.done(self._starting, block=self._at_once)
@@ -132,14 +135,7 @@ class WorkerPool:
         left = (self._components.rounds - self._rounds) * self._spent / self._rounds
         return left > 4.0 * _STARTING
 
-    def _renew_collector(self) -> None:
-        """Smaller shards in this process, too."""
-        old = self._work.collector
-        if old.shape.users != self._size:
-            self._work.collector = make_collector(self._components, self._size)
-            old.close()
-
-    def _replace(self, worker: Worker) -> None:
+    def _replace(self, worker: Any) -> None:
         """Start a worker in the place of one that has died. Raises EnvironmentFailure: once too often."""
         assert self._engine is not None
         worker.close()
@@ -166,7 +162,7 @@ class WorkerPool:
         assert cohort.slots is not None
         stats = RoundStats(len(cohort.sizes))
         left = [cohort.slots]
-        busy: dict[Worker, range] = {}
+        busy: dict[Any, range] = {}
         while left or busy:
             for worker in [one for one in self._workers if one not in busy]:
                 span = self._take(left)
@@ -183,7 +179,9 @@ class WorkerPool:
                 try:
                     rows, theirs = worker.result()
                 except WorkerDied:
-                    self._lose(worker, busy, left)
+                    left.append(busy.pop(worker))
+                    self._workers.remove(worker)
+                    self._replace(worker)
                     continue
                 del busy[worker]
                 merge(rows)
@@ -200,12 +198,6 @@ class WorkerPool:
             return None
         count = max(1, shards // (2 * (len(self._workers) + here)))
         return _cut(left, count * self._size)
-
-    def _lose(self, worker: Worker, busy: dict[Worker, range], left: list[range]) -> None:
-        """A worker has died: its span is left again."""
-        left.append(busy.pop(worker))
-        self._workers.remove(worker)
-        self._replace(worker)
 
     def close(self) -> None:
         """End the other workers."""
@@ -439,121 +431,44 @@ class ShardWorker:
 # --- where they are
 
 
-class Worker(Protocol):
-    """One `ShardWorker` somewhere, with one task at a time: see `PipeWorker`."""
+class ProcessEngine:
+    """Workers in processes of this machine. A worker has one task at a time; see `PipeWorker`.
 
-    def begin(self, task: Any) -> None:
-        """Give it a task; see `ShardWorker.run`."""
-        ...
+    Args:
+        address: not used.
 
-    def result(self) -> Any:
-        """Wait for the task. Raises WorkerDied, or what the task raised."""
-        ...
-
-    def close(self) -> None:
-        """End it."""
-        ...
-
-
-class Engine(Protocol):
-    """Makes workers.
-
-    Attributes:
+    Class attributes:
         here: whether the process of the run has shards of its own, too.
     """
 
-    here: bool
+    here = True
+
+    def __init__(self, address: str | None = None):
+        pass
 
     def room(self) -> int:
-        """How many workers it has room for, this process included if it has shards."""
-        ...
+        """How many workers there is room for, this process included if it has shards."""
+        return cores()
 
     def make(self, arguments: tuple[Any, ...]) -> Any:
         """A new worker with the task None, which is done when it is ready. Arguments: of `ShardWorker`."""
-        ...
-
-    def done(self, busy: Sequence[Any], block: bool) -> list[Any]:
-        """Those of the workers whose task is done, or who have died; `block`: at least one."""
-        ...
-
-    def close(self) -> None:
-        """Free what the workers had in common."""
-        ...
-
-
-class ProcessEngine:
-    """Processes of this machine."""
-
-    here = True
-
-    def room(self) -> int:
-        """See `Engine.room`: the cores that this process may use."""
-        return cores()
-
-    def make(self, arguments: tuple[Any, ...]) -> PipeWorker:
-        """See `Engine.make`."""
         worker = PipeWorker(ShardWorker, *arguments)
         worker.begin(None)
         return worker
 
-    def done(self, busy: Sequence[PipeWorker], block: bool) -> list[PipeWorker]:
-        """See `Engine.done`."""
+    def done(self, busy: Sequence[Any], block: bool) -> list[Any]:
+        """Those of the workers whose task is done, or who have died; `block`: at least one."""
         ready = wait([one.pipe for one in busy], timeout=None if block else 0)
         return [one for one in busy if one.pipe in ready]
 
     def close(self) -> None:
-        """Nothing in common."""
+        """Free what the workers had in common."""
 
 
-def _ray(address: str | None) -> Engine:
-    from privrl_bench.run.workers import RayEngine
+class RayEngine(ProcessEngine):
+    """Workers in Ray actors, on this machine or on a cluster (`hardware=ray`).
 
-    return RayEngine(address)
-
-
-# Value of `hardware.engine` -> from `hardware.address` to the engine.
-ENGINES: dict[str, Callable[[str | None], Engine]] = {
-    "processes": lambda address: ProcessEngine(),
-    "ray": _ray,
-}
-
-
-# --- Ray
-
-
-class RayWorker:
-    """An actor.
-
-    Args:
-        ray: the package.
-        arguments: of `ShardWorker`.
-    """
-
-    def __init__(self, ray: Any, arguments: tuple[Any, ...]):
-        self._ray = ray
-        kind = ray.remote(num_cpus=1)(ShardWorker)
-        self.actor = kind.remote(*arguments)
-        self.begin(None)
-
-    def begin(self, task: Any) -> None:
-        """See `Worker.begin`."""
-        self.reference = self.actor.answer.remote(packed(task))
-
-    def result(self) -> Any:
-        """See `Worker.result`."""
-        try:
-            answered = self._ray.get(self.reference)
-        except self._ray.exceptions.RayActorError:
-            raise WorkerDied from None
-        return unpacked(answered)
-
-    def close(self) -> None:
-        """See `Worker.close`."""
-        self._ray.kill(self.actor)
-
-
-class RayEngine:
-    """Ray actors.
+    Ray restarts nothing by itself: a task of an actor that has died goes to another worker, as with processes.
 
     Args:
         address: of the cluster; None: Ray is started on this machine.
@@ -561,7 +476,7 @@ class RayEngine:
 
     here = False
 
-    def __init__(self, address: str | None):
+    def __init__(self, address: str | None = None):
         import ray  # of the extra
 
         self._ray: Any = ray
@@ -575,15 +490,15 @@ class RayEngine:
             )
 
     def room(self) -> int:
-        """See `Engine.room`: the cores of the cluster."""
+        """The cores of the cluster."""
         return int(self._ray.cluster_resources().get("CPU", 1))
 
     def make(self, arguments: tuple[Any, ...]) -> RayWorker:
-        """See `Engine.make`."""
+        """See `ProcessEngine.make`."""
         return RayWorker(self._ray, arguments)
 
     def done(self, busy: Sequence[RayWorker], block: bool) -> list[RayWorker]:
-        """See `Engine.done`."""
+        """See `ProcessEngine.done`."""
         references = [one.reference for one in busy]
         ready, _ = self._ray.wait(references, num_returns=1, timeout=None if block else 0)
         return [one for one in busy if one.reference in ready]
@@ -592,3 +507,37 @@ class RayEngine:
         """Stop Ray, if it was started here."""
         if self._ours:
             self._ray.shutdown()
+
+
+class RayWorker:
+    """An actor, as `PipeWorker`.
+
+    Args:
+        ray: the package.
+        arguments: of `ShardWorker`.
+    """
+
+    def __init__(self, ray: Any, arguments: tuple[Any, ...]):
+        self._ray = ray
+        self.actor = ray.remote(num_cpus=1)(ShardWorker).remote(*arguments)
+        self.begin(None)
+
+    def begin(self, task: Any) -> None:
+        """Give it a task; see `ShardWorker.run`."""
+        self.reference = self.actor.answer.remote(packed(task))
+
+    def result(self) -> Any:
+        """Wait for the task. Raises WorkerDied, or what the task raised."""
+        try:
+            answered = self._ray.get(self.reference)
+        except self._ray.exceptions.RayActorError:
+            raise WorkerDied from None
+        return unpacked(answered)
+
+    def close(self) -> None:
+        """End it."""
+        self._ray.kill(self.actor)
+
+
+# Value of `hardware.engine` -> where the workers are.
+ENGINES: dict[str, type[ProcessEngine]] = {"processes": ProcessEngine, "ray": RayEngine}
