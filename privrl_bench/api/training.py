@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,6 @@ from privrl_bench.kernels.machine import check_hardware
 from privrl_bench.reporting.run_loader import load_run as read_run
 from privrl_bench.reporting.runs import Run
 from privrl_bench.run.describe import PlanReport
-from privrl_bench.run.progress import quieted
 from privrl_bench.run.sweep import Outcome
 
 Words = str | Iterable[str]
@@ -58,7 +59,7 @@ def run(
         RunFailed: training failed.
         RunInterrupted: training was interrupted; it is a `KeyboardInterrupt`, too.
     """
-    with quieted(quiet):
+    with redirect_stdout(io.StringIO()) if quiet else nullcontext():
         (outcome,) = launch(_given(words, groups, quiet), config_dir)
     return _result(outcome)
 
@@ -77,7 +78,7 @@ def multirun(
         ConfigError: bad input; nothing was trained.
         RunInterrupted: interrupted; finished runs are kept.
     """
-    with quieted(quiet):
+    with redirect_stdout(io.StringIO()) if quiet else nullcontext():
         outcomes = launch(_given(words, groups, quiet), config_dir, multirun=True)
     for outcome in outcomes:
         if outcome.status == "interrupted":

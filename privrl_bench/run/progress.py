@@ -1,21 +1,18 @@
-"""Progress on stderr, of a run and of a whole sweep: bars on a terminal, else a line now and then."""
+"""Progress on stderr, of a run or of a whole sweep: a bar on a terminal, else a line now and then."""
 
 from __future__ import annotations
 
 import contextlib
-import io
 import math
-import os
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from privrl_bench.metrics import shown_epsilon
 
 if TYPE_CHECKING:
-    from privrl_bench.run.sweep import Group, Outcome
+    from privrl_bench.run.sweep import Group
 
 LINE_EVERY_S = 10.0  # pause between plain lines without a new return
 RESULT_EVERY_S = 2.0  # and with one
@@ -62,8 +59,8 @@ def sent_to(listener: Listener) -> Iterator[None]:
         _listeners.remove(listener)
 
 
-def _bars_on(stream: TextIO) -> Any:
-    """The bars of a terminal, of rich; None: the stream is no terminal, or one without control codes."""
+def _bar_on(stream: TextIO, label: str, total: int, completed: int = 0) -> Any:
+    """A bar on a terminal, of rich; None: the stream is no terminal, or one without control codes."""
     if not stream.isatty():
         return None
     from rich.console import Console
@@ -72,7 +69,7 @@ def _bars_on(stream: TextIO) -> Any:
     console = Console(file=stream)
     if not console.is_interactive:  # TERM=dumb
         return None
-    bars = Progress(
+    bar = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
         TaskProgressColumn(),
@@ -81,8 +78,9 @@ def _bars_on(stream: TextIO) -> Any:
         auto_refresh=False,
         redirect_stdout=sys.stdout.isatty(),  # a file must not lose what is printed meanwhile
     )
-    bars.start()
-    return bars
+    bar.add_task(label, total=total, completed=completed, state="")
+    bar.start()
+    return bar
 
 
 class Progress:
@@ -125,9 +123,8 @@ class Progress:
         self._started = self._last_shown = clock()
         self._enabled = enabled
         self._listener = _listeners[-1] if _listeners else None
-        self._bar = _bars_on(self._stream) if enabled and self._listener is None else None
-        if self._bar is not None:
-            self._bar.add_task(label, total=self._state.total, completed=first, state="")
+        alone = enabled and self._listener is None
+        self._bar = _bar_on(self._stream, label, self._state.total, first) if alone else None
 
     def update(
         self, steps: int, *, return_mean: float | None = None, epsilon: float | None = None
@@ -183,10 +180,10 @@ class Progress:
 
 
 class SweepDisplay:
-    """Shows the progress of the groups in training, and one time left for the whole sweep.
+    """Shows how far a whole sweep is, with one time left for all of its groups.
 
     Args:
-        groups: of the sweep, in order.
+        groups: of the sweep.
         enabled: show anything.
         stream: where to write; default stderr.
         clock: seconds.
@@ -202,108 +199,58 @@ class SweepDisplay:
     ) -> None:
         self._jobs = {id(group): len(group) for group in groups}
         self._states: dict[int, ProgressState] = {}
-        self._ended: dict[int, Counter[str]] = {}  # jobs by status
+        self._ended: set[int] = set()
         self._stream = stream if stream is not None else sys.stderr
         self._clock, self._started = clock, clock()
         self._shown = self._started
         self._enabled = enabled
-        self._bars = _bars_on(self._stream) if enabled else None
-        self._rows: dict[int, Any] = {}
-        if self._bars is not None:
-            self._whole = self._bars.add_task("sweep", total=1.0, state="")
-            for group, label in zip(groups, _labels(groups), strict=True):
-                row = self._bars.add_task(label, total=1.0, state="", visible=False)
-                self._rows[id(group)] = row
-
-    @property
-    def live(self) -> bool:
-        """Whether there are bars, beside which only this object may write to the terminal."""
-        return self._bars is not None
-
-    def begin(self, group: Group) -> None:
-        """A group is being trained."""
-        self._row(group, visible=True)
-        self._show(BAR_EVERY_S if self.live else math.inf)
+        self._bar = _bar_on(self._stream, "sweep", 100) if enabled else None
 
     def update(self, group: Group, state: ProgressState) -> None:
         """Progress of a group."""
         self._states[id(group)] = state
-        text = ", ".join(state.results("return"))
-        self._row(group, completed=state.steps / state.total, state=text)
-        self._show(BAR_EVERY_S if self.live else LINE_EVERY_S)
+        self._show(LINE_EVERY_S if self._bar is None else BAR_EVERY_S)
 
-    def end(self, group: Group, outcomes: Sequence[Outcome]) -> None:
+    def end(self, group: Group) -> None:
         """A group has ended."""
-        counts = self._ended[id(group)] = Counter(outcome.status for outcome in outcomes)
-        text = ", ".join(f"{number} {status}" for status, number in counts.items())
-        self._row(group, state=text, visible=set(counts) != {"done"})
+        self._ended.add(id(group))
         self._show(0.0)
 
     def close(self) -> None:
-        """Show the last state and stop. A second call does nothing."""
-        if self._bars is not None:
-            self._show(0.0)
-            self._bars.stop()
-        self._bars, self._enabled = None, False
+        """Stop. A second call does nothing."""
+        if self._bar is not None:
+            self._bar.stop()
+        self._bar, self._enabled = None, False
 
-    def _row(self, group: Group, **changes: Any) -> None:
-        if self._bars is not None:
-            self._bars.update(self._rows[id(group)], **changes)
+    def summary(self) -> tuple[float, str]:
+        """The share of the jobs that is done, and in words: jobs that have ended, speed and time left.
 
-    def _shares(self) -> tuple[float, float, int]:
-        """Jobs done, of them by earlier commands, and all; skipped groups took no time and are left out."""
-        done = earlier = 0.0
-        skipped = [key for key in self._ended if key not in self._states]
+        Skipped groups, which took no time, and what earlier commands did make no sweep fast.
+        """
+        done = earlier = new = 0.0
         for key, state in self._states.items():
             done += self._jobs[key] * (1.0 if key in self._ended else state.steps / state.total)
             earlier += self._jobs[key] * state.initial / state.total
-        return done, earlier, sum(self._jobs.values()) - sum(self._jobs[key] for key in skipped)
-
-    def summary(self) -> str:
-        """Jobs that have ended, share of the work, speed and time left of the whole sweep."""
-        jobs, count = sum(self._jobs.values()), sum(map(Counter.total, self._ended.values()))
+            new += state.steps - state.initial
+        skipped = sum(self._jobs[key] for key in self._ended - set(self._states))
+        count, jobs = sum(self._jobs[key] for key in self._ended), sum(self._jobs.values())
+        share, text = (done + skipped) / jobs, f"{count} of {jobs} jobs ended"
         if count == jobs:
-            return f"{count} of {jobs} jobs ended"
-        done, earlier, whole = self._shares()
+            return share, text
         seconds = max(self._clock() - self._started, 1e-9)
-        speed = sum(state.steps - state.initial for state in self._states.values()) / seconds
-        left = seconds * (whole - done) / (done - earlier) if done > earlier else math.inf
-        return (
-            f"{count} of {jobs} jobs ended, {100 * done / whole:.0f} % done, {speed:,.0f} steps/s, "
-            f"{duration(left)} left"
-        )
+        rest = jobs - skipped - done
+        left = seconds * rest / (done - earlier) if done > earlier else math.inf
+        return share, f"{text}, {new / seconds:,.0f} steps/s, {duration(left)} left"
 
     def _show(self, pause: float) -> None:
         if not self._enabled or self._clock() - self._shown < pause:
             return
         self._shown = self._clock()
-        if self._bars is None:
-            print(f"sweep   {self.summary()}", file=self._stream, flush=True)
-            return
-        done, _, whole = self._shares()
-        share = done / whole if whole else 1.0
-        self._bars.update(self._whole, completed=share, state=self.summary(), refresh=True)
-
-
-def _labels(groups: Sequence[Group]) -> list[str]:
-    """What distinguishes each group of a sweep, such as `z=0.5,1`: overrides that differ, the seed apart."""
-
-    def words(group: Group) -> list[Mapping[str, str]]:
-        return [dict(word.partition("=")[::2] for word in job.overrides) for job in group]
-
-    every = [one for group in groups for one in words(group)]
-    keys = dict.fromkeys(key for one in every for key in one if key != "seed")
-    varied = [key for key in keys if len({one.get(key) for one in every}) > 1]
-    found = []
-    for group in groups:
-        parts = []
-        for key in varied:
-            values = list(dict.fromkeys(one.get(key, "") for one in words(group)))
-            shown = ",".join(values) if len(values) <= 4 else f"{values[0]}..{values[-1]}"
-            parts.append(f"{key.removeprefix('privacy.')}={shown}")
-        first = group[0].config
-        found.append(" ".join(parts) or f"{first.algo.name} {first.env.label}")
-    return found
+        share, text = self.summary()
+        if self._bar is None:
+            print(f"sweep   {100 * share:.0f} %, {text}", file=self._stream, flush=True)
+        else:
+            self._bar.update(self._bar.task_ids[0], completed=100 * share, state=text, refresh=True)
 
 
 def _pace(number: float) -> str:
@@ -331,20 +278,3 @@ def duration(seconds: float) -> str:
         return f"{minutes} min {rest} s" if rest and minutes < 10 else f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-
-
-@contextlib.contextmanager
-def quieted(quiet: bool) -> Iterator[None]:
-    """Nothing on stdout, also from the processes of a sweep. `quiet=False` changes nothing."""
-    if not quiet:
-        yield
-        return
-    sys.stdout.flush()
-    kept = os.dup(1)
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(io.StringIO()):
-        os.dup2(nowhere.fileno(), 1)
-        try:
-            yield
-        finally:
-            os.dup2(kept, 1)
-            os.close(kept)

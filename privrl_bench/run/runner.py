@@ -64,17 +64,26 @@ def run_each(
     waiting: dict[int, list[int]] = {}  # checkpoint round -> replicas
     dirs = [RunDir(Path(folder)) for folder in folders]
     new = [i for i, rundir in enumerate(dirs) if not (rundir / "status.json").exists()]
+    made: dict[tuple[int, ...], Plan] = {}  # of runs that are at the same round
+
+    def plan_of(members: Sequence[int]) -> Plan:
+        key = tuple(members)
+        if key not in made:
+            made[key] = make_plan([configs[i] for i in members])
+        return made[key]
+
     try:
-        plans = _Plans(configs)
+        if any(c.privacy.z is None or c.fit_population for c in configs):
+            configs = plan_of(range(len(configs))).given  # with numbers
     except ConfigError as error:
         return [error] * len(configs)
     try:
         if new:  # before a folder or a lock is made
-            plans.of(new)
+            plan_of(new)
     except ConfigError as error:
         results.update(dict.fromkeys(new, error))
     with ExitStack() as locks, raising_signals():
-        for i, (config, rundir) in enumerate(zip(plans.configs, dirs, strict=True)):
+        for i, (config, rundir) in enumerate(zip(configs, dirs, strict=True)):
             if i in results:
                 continue
             try:
@@ -92,7 +101,7 @@ def run_each(
             group: Sequence[Outcome | ConfigError]
             try:
                 group = _run_group(
-                    plans.of(members),
+                    plan_of(members),
                     [dirs[i] for i in members],
                     [overrides[i] for i in members],
                     interrupted,
@@ -102,30 +111,6 @@ def run_each(
             results.update(zip(members, group, strict=True))
             interrupted = interrupted or _interrupted(group)
     return [results[i] for i in range(len(configs))]
-
-
-class _Plans:
-    """The plans of runs that may be at different rounds, each made once.
-
-    Attributes:
-        configs: of all runs, with numbers.
-
-    Raises:
-        ConfigError: z or the number of rounds cannot be found.
-    """
-
-    def __init__(self, configs: list[RunConfig]):
-        self._made: dict[tuple[int, ...], Plan] = {}
-        self.configs = configs
-        if any(c.privacy.z is None or c.fit_population for c in configs):
-            self.configs = self.of(range(len(configs))).given
-
-    def of(self, members: Sequence[int]) -> Plan:
-        """The plan of some of the runs together. Raises ConfigError."""
-        key = tuple(members)
-        if key not in self._made:
-            self._made[key] = make_plan([self.configs[i] for i in members])
-        return self._made[key]
 
 
 def _interrupted(results: Sequence[Outcome | ConfigError]) -> int:

@@ -245,11 +245,10 @@ def _in_turn(groups: Sequence[Group], display: SweepDisplay, several: bool) -> l
         if code := interruption(outcomes):
             outcomes += [not_started(job, code) for job in group]
             continue
-        display.begin(group)
         listener = sent_to(functools.partial(display.update, group))
         with listener if several else contextlib.nullcontext():
             found = train(group)
-        display.end(group, found)
+        display.end(group)
         outcomes += found
     return outcomes
 
@@ -270,7 +269,6 @@ class _Worker(PipeWorker):
     def begin(self, task: Group) -> None:
         """Send a group to the process."""
         self.group = task
-        self._display.begin(task)
         super().begin(task)
 
     def collect(self, signalled: int) -> list[Outcome]:
@@ -298,7 +296,7 @@ class _Worker(PipeWorker):
             print(message.text, end="", file=stream, flush=True)
             return []
         outcomes: list[Outcome] = message
-        self._display.end(self.group, outcomes)
+        self._display.end(self.group)
         self.group = []
         return outcomes
 
@@ -375,7 +373,7 @@ class _Printed(NamedTuple):
 
 
 class _Sent(io.TextIOBase):
-    """Sends what is printed to the parent, line by line, which prints it beside its bars; is no terminal."""
+    """Sends what is printed to the parent, line by line, which prints it beside its bar; is no terminal."""
 
     def __init__(self, error: bool) -> None:
         self._error, self._begun = error, ""

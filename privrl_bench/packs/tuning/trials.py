@@ -8,9 +8,11 @@ is secret, for the owner of the files alone; only what `publish.py` writes is re
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,6 @@ from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.run.folder import read_lines, write_json
 from privrl_bench.run.plan import make_plan
-from privrl_bench.run.progress import quieted
 from privrl_bench.run.sweep import Job, Outcome, run_jobs
 
 Train = Callable[[Sequence[Job]], list[Outcome]]
@@ -207,7 +208,7 @@ def run_trials(
 
 def run_quietly(jobs: Sequence[Job]) -> list[Outcome]:
     """Train runs. Plans and results of single runs are secret and not shown, progress and errors are."""
-    with quieted(True):
+    with redirect_stdout(io.StringIO()):
         return run_jobs(jobs)
 
 
