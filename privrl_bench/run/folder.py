@@ -77,19 +77,6 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
-def noted_provenance(folder: Path) -> list[dict[str, Any]]:
-    """Return the provenance of every process that worked in a folder, each once, in order."""
-    path = folder / "made_by.json"
-    return list(json.loads(path.read_text())) if path.exists() else []
-
-
-def note_provenance(folder: Path, config: RunConfig) -> None:
-    """Add the provenance of this process to the folder's."""
-    known, now = noted_provenance(folder), provenance(config)
-    if now not in known:
-        write_json(folder / "made_by.json", [*known, now])
-
-
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Return the objects of a .jsonl file, without an incomplete last line."""
     if not path.exists():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -149,35 +149,6 @@ class TrainedPolicy:
             f"TrainedPolicy({algo} on {env.get('id') or env['name']}, "
             f"epsilon {shown_epsilon(self.epsilon)} {self.guarantee['status']})"
         )
-
-
-class TrainedPlayer:
-    """A released policy that plays whole episodes: stochastic actions, of unknown probabilities.
-
-    Args:
-        file: of `policy_file.read_policy`.
-    """
-
-    def __init__(self, file: PolicyFile):
-        self._file = file
-
-    def draws(self, generator: torch.Generator, steps: int) -> Tensor:
-        """Return the random numbers [T, ...] of one episode."""
-        return self._file.policy.draw(generator, steps)
-
-    def begin(self) -> Callable[[np.ndarray, Tensor], tuple[np.ndarray, None]]:
-        """Return the function from observations [n, D] and draws [n, ...] to actions."""
-        file, sample = self._file, self._file.policy.sampler(self._file.params.unsqueeze(0))
-
-        def act(obs: np.ndarray, draws: Tensor) -> tuple[np.ndarray, None]:
-            scaled = torch.from_numpy(file.scaling.obs(obs[None])).float()
-            with torch.inference_mode():
-                found = sample(scaled, draws.unsqueeze(0))[0].numpy()
-            if not np.isfinite(found).all():
-                raise ConfigError("policy", f"{file.path}: its actions are not finite")
-            return file.policy.to_env(found), None
-
-        return act
 
 
 def load_policy(path: str | Path, *, seed: int | None = None) -> TrainedPolicy:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.envs.registry import env_spec, make_env, make_slots
@@ -35,10 +37,11 @@ from privrl_bench.packs.offline.datasets.trajectories import Episode, Trajectori
 from privrl_bench.packs.offline.datasets.user_keys import SIMULATED
 from privrl_bench.packs.offline.playing import Player, play, play_runs
 from privrl_bench.reporting.style import PALETTE, figure
-from privrl_bench.run.folder import note_provenance, noted_provenance, write_json
+from privrl_bench.run.folder import write_json
 from privrl_bench.run.plan import make_plan
 from privrl_bench.run.progress import Progress
-from privrl_bench.run.trained_policy import PolicyFile, TrainedPlayer, check_fits, read_policy
+from privrl_bench.run.provenance import provenance
+from privrl_bench.run.trained_policy import PolicyFile, check_fits, read_policy
 from privrl_bench.run.writable import check_folder
 from privrl_bench.types import EnvSpec
 
@@ -348,3 +351,45 @@ def played(name: str, config: EnvConfig, spec: EnvSpec) -> RecordedPolicy:
     claimed = {key: guarantee[key] for key in ("status", "epsilon", "delta")}
     facts = {"algorithm_name": algo, "policy": name, "policy_guarantee": claimed}
     return RecordedPolicy(TrainedPlayer(file), about, facts)
+
+
+class TrainedPlayer:
+    """A released policy that plays whole episodes: stochastic actions, of unknown probabilities.
+
+    Args:
+        file: of `read_policy`.
+    """
+
+    def __init__(self, file: PolicyFile):
+        self._file = file
+
+    def draws(self, generator: torch.Generator, steps: int) -> Tensor:
+        """Return the random numbers [T, ...] of one episode."""
+        return self._file.policy.draw(generator, steps)
+
+    def begin(self) -> Callable[[np.ndarray, Tensor], tuple[np.ndarray, None]]:
+        """Return the function from observations [n, D] and draws [n, ...] to actions."""
+        file, sample = self._file, self._file.policy.sampler(self._file.params.unsqueeze(0))
+
+        def act(obs: np.ndarray, draws: Tensor) -> tuple[np.ndarray, None]:
+            scaled = torch.from_numpy(file.scaling.obs(obs[None])).float()
+            with torch.inference_mode():
+                found = sample(scaled, draws.unsqueeze(0))[0].numpy()
+            if not np.isfinite(found).all():
+                raise ConfigError("policy", f"{file.path}: its actions are not finite")
+            return file.policy.to_env(found), None
+
+        return act
+
+
+def noted_provenance(folder: Path) -> list[dict[str, Any]]:
+    """Return the provenance of every process that worked in a folder, each once, in order."""
+    path = folder / "made_by.json"
+    return list(json.loads(path.read_text())) if path.exists() else []
+
+
+def note_provenance(folder: Path, config: RunConfig) -> None:
+    """Add the provenance of this process to the folder's."""
+    known, now = noted_provenance(folder), provenance(config)
+    if now not in known:
+        write_json(folder / "made_by.json", [*known, now])

@@ -19,7 +19,6 @@ from privrl_bench.packs.offline.collect import configs_of, main, parse
 from privrl_bench.packs.offline.datasets.minari_files import local_ids, open_dataset, write_minari
 from privrl_bench.packs.offline.datasets.trajectories import Trajectories
 from privrl_bench.packs.offline.playing import RecordingSlots
-from privrl_bench.run import folder
 from privrl_bench.types import EnvSpec
 
 SMALL = ["algo.hidden=[8]", "algo.batch=8", "algo.updates=0.02"]
@@ -294,7 +293,7 @@ def test_an_interrupted_collection_equals_a_whole_one(words, monkeypatch) -> Non
 def test_the_card_has_the_code_that_played_not_that_of_the_end(monkeypatch) -> None:
     words = ["env=pendulum", "steps=1_000", "runs=1", "name=a-v0", *SMALL]
     commits = iter(["first", "second"])
-    monkeypatch.setattr(folder, "provenance", lambda config: {"commit": next(commits)})
+    monkeypatch.setattr(recording, "provenance", lambda config: {"commit": next(commits)})
     step, seen = playing.Trainer.step, []
 
     def interrupted(session):
@@ -311,9 +310,9 @@ def test_the_card_has_the_code_that_played_not_that_of_the_end(monkeypatch) -> N
 
 def test_a_folder_lists_each_provenance_once(tmp_path, monkeypatch) -> None:
     for commit in ("first", "first", "second", "first"):
-        monkeypatch.setattr(folder, "provenance", lambda config, c=commit: {"commit": c})
-        folder.note_provenance(tmp_path, None)
-    assert [one["commit"] for one in folder.noted_provenance(tmp_path)] == ["first", "second"]
+        monkeypatch.setattr(recording, "provenance", lambda config, c=commit: {"commit": c})
+        recording.note_provenance(tmp_path, None)
+    assert [one["commit"] for one in recording.noted_provenance(tmp_path)] == ["first", "second"]
 
 
 def test_a_killed_collection_plays_again_what_was_not_saved(monkeypatch) -> None:

@@ -11,7 +11,8 @@ import privrl_bench as pb
 from privrl_bench.cli.main import main
 from privrl_bench.functional.rng import Streams
 from privrl_bench.packs.offline.datasets.minari_files import local_ids, open_dataset
-from privrl_bench.run.trained_policy import TrainedPlayer, read_policy
+from privrl_bench.packs.offline.recording import TrainedPlayer
+from privrl_bench.run.trained_policy import read_policy
 
 
 @pytest.fixture(autouse=True)
