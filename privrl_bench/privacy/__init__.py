@@ -35,10 +35,10 @@ f. The adversary sees every intermediate release, the ledger and the configurati
    the seed, and not whether a seeded round was attempted again (notes say so).
 g. R replicas and other runs are experiments on the same users: each epsilon is for its run alone (a note
    says so).
-h. A resumed run has the same configuration, alone in its folder: `experiment/runner.py`,
-   `experiment/run_dir.py` (lock, comparison).
+h. A resumed run has the same configuration, alone in its folder: `run/runner.py`,
+   `run/folder.py` (lock, comparison).
 i. Local: observations of an environment (and rewards, if noised) go to `DeviceNoise` and nowhere else:
    `users/collectors/live.py`, held by the leak test, which then changes what a device sees, not what it shows.
-j. Parameters change through `Released` alone: `experiment/trainer.py` has one call of `server`. State that
+j. Parameters change through `Released` alone: `run/trainer.py` has one call of `server`. State that
    an algorithm kept of a row elsewhere is found by the leak test, not by the imports.
 """

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -57,6 +57,12 @@ class Outcome:
         """The result, for sweepers that optimise one; NaN: there is none."""
         measured = self.summary.get(self.summary.get("measure", ""), {}).get("mean")
         return math.nan if measured is None else float(measured)
+
+
+def interruption(outcomes: Iterable[Outcome | ConfigError]) -> int:
+    """Return the exit code of the first interrupted run, or 0."""
+    ended = [one for one in outcomes if isinstance(one, Outcome)]
+    return next((one.exit_code or 130 for one in ended if one.status == "interrupted"), 0)
 
 
 def guarded(main: Callable[[], int], interrupted: str = "rerun the same command to resume") -> int:

@@ -1,4 +1,4 @@
-"""How a run ended: its result, the content of `summary.json`, and whether it was solved."""
+"""What a run leaves: rows of metrics, `summary.json`, `policy.pt`, the picture, and the printed result."""
 
 from __future__ import annotations
 
@@ -83,16 +83,12 @@ class MetricWriter:
             for r, row in rows.items():
                 if row["round"] == self.evaluated:
                     row |= self.evaluations[r].metrics()
-                    self._show(r, row)
+                    samples = list(self.evaluations[r].samples)  # they belong to no user
+                    for sample in samples:
+                        line = {"round": row["round"], "steps": row["steps"], **sample}
+                        self._dirs[r].append("samples.jsonl", line)
+                    self._mirrors[r].show(samples, int(row["round"]))
                 self._write(r, row, marks[r])
-
-    def _show(self, r: int, row: dict[str, float]) -> None:
-        """Samples of the evaluation; they belong to no user."""
-        samples = list(self.evaluations[r].samples)
-        for sample in samples:
-            line = {"round": row["round"], "steps": row["steps"], **sample}
-            self._dirs[r].append("samples.jsonl", line)
-        self._mirrors[r].show(samples, int(row["round"]))
 
     def _write(self, r: int, row: dict[str, float], mark: Mark) -> None:
         """timing.jsonl first, with the mark: metrics.jsonl is the same however a run was interrupted."""
@@ -159,7 +155,7 @@ def summary_of(
         result = {
             "mean": row.get(measure.metric),
             "ci95": None if measure.spread is None else row.get(measure.spread),
-            **_interval(measure, row),
+            **dict(zip(("low", "high"), map(row.get, measure.interval or ()), strict=False)),
             "definition": measure.definition.format(
                 after=f"after round {rows.evaluated}",
                 episodes=config.eval.episodes,
@@ -189,14 +185,6 @@ def summary_of(
         "ledger": gate.ledgers[r].summary(),
         "steps": rounds * parts.round_steps,
         **timing,
-    }
-
-
-def _interval(measure: Objective, row: dict[str, float]) -> dict[str, float | None]:
-    """Return the ends of the bootstrap interval, where the objective has one."""
-    return {
-        end: row.get(name)
-        for end, name in zip(("low", "high"), measure.interval or (), strict=False)
     }
 
 

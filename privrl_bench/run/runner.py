@@ -17,7 +17,7 @@ from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.kernels.machine import one_thread
 from privrl_bench.kernels.signals import catching_signals, raising_signals
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.run.crash import Outcome
+from privrl_bench.run.crash import Outcome, interruption
 from privrl_bench.run.describe import announce, check_before_training, describe_plan, repeat_warning
 from privrl_bench.run.folder import (
     RunDir,
@@ -109,14 +109,8 @@ def run_each(
             except ConfigError as error:
                 group = [error] * len(members)
             results.update(zip(members, group, strict=True))
-            interrupted = interrupted or _interrupted(group)
+            interrupted = interrupted or interruption(group)
     return [results[i] for i in range(len(configs))]
-
-
-def _interrupted(results: Sequence[Outcome | ConfigError]) -> int:
-    """Return the exit code of an interruption among these results, or 0."""
-    done = [r for r in results if isinstance(r, Outcome) and r.status == "interrupted"]
-    return done[0].exit_code if done else 0
 
 
 def _inspect(config: RunConfig, rundir: RunDir) -> Outcome | int:
@@ -234,7 +228,7 @@ def _train(plan: Plan, dirs: list[RunDir], overrides: list[list[str]]) -> list[O
         results = Experiment(run, dirs).run(saved, stop)
     for r, result in enumerate(results):
         if result.failed_with_group:  # an unknown one of them fails: each is resumed alone
-            code = 128 + stop.signal if stop.signal else _interrupted(results)
+            code = 128 + stop.signal if stop.signal else interruption(results)
             alone = make_plan([plan.given[r]])
             (results[r],) = _run_group(alone, [dirs[r]], [overrides[r]], code)
     return results

@@ -31,7 +31,15 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.kernels.machine import check_hardware, use_cores, workers_of
 from privrl_bench.kernels.pipe_worker import PipeWorker, WorkerDied, tell
 from privrl_bench.kernels.signals import handling_signals
-from privrl_bench.run.crash import PIPE, Outcome, describe, one_line, reader_gone, save
+from privrl_bench.run.crash import (
+    PIPE,
+    Outcome,
+    describe,
+    interruption,
+    one_line,
+    reader_gone,
+    save,
+)
 from privrl_bench.run.progress import ProgressState, SweepDisplay, sent_to
 
 
@@ -134,12 +142,6 @@ def not_started(job: Job, code: int) -> Outcome:
     """Return the outcome of a job that an interruption with exit code `code` kept from starting."""
     reason = "interrupted before it started; rerun the same command to resume"
     return Outcome("interrupted", reason, str(job.folder), code, number=job.number)
-
-
-def interruption(outcomes: Sequence[Outcome]) -> int:
-    """Return the exit code of the first interrupted job, or 0."""
-    codes = [outcome.exit_code or 130 for outcome in outcomes if outcome.status == "interrupted"]
-    return codes[0] if codes else 0
 
 
 def remove_empty(folder: Path) -> None:

@@ -30,7 +30,7 @@ class TrainedPolicy:
     Acting is post-processing of released parameters: it costs no privacy, however often it is done.
 
     Args:
-        file: of `policy_file.read_policy`.
+        file: of `read_policy`.
         seed: of stochastic actions; None: drawn from the operating system.
 
     Attributes:

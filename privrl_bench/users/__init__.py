@@ -49,7 +49,7 @@ def kind_of(run: RunConfig, spec: EnvSpec | None = None) -> type[Users]:
 
 
 def register(name: str, where: str | tuple[str, str]) -> None:
-    """Add a kind of users of another package. Its runs stay `unreviewed` (`experiment/plugin_review.py`).
+    """Add a kind of users of another package. Its runs stay `unreviewed` (`run/plugin_review.py`).
 
     Args:
         name: equal to the class's own `name`.

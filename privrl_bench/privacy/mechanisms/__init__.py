@@ -40,7 +40,7 @@ def mechanism_class(name: str) -> type[Mechanism]:
 def register(name: str, module: str) -> None:
     """Add a mechanism of another package: `privacy.mechanism=<name>`.
 
-    Its runs are `unreviewed` until the audits have passed (`experiment/plugin_review.py`).
+    Its runs are `unreviewed` until the audits have passed (`run/plugin_review.py`).
 
     Args:
         name: equal to the class's own `name`.

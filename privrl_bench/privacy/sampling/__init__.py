@@ -37,7 +37,7 @@ def sampler_class(name: str) -> type[Sampler]:
 def register(name: str, module: str) -> None:
     """Add a sampler of another package: `privacy.sampling=<name>`.
 
-    Its runs are `unreviewed`, see `experiment/plugin_review.py`.
+    Its runs are `unreviewed`, see `run/plugin_review.py`.
 
     Args:
         name: equal to the class's own `name`, which its ledger lines have.
