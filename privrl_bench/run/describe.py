@@ -23,8 +23,8 @@ from privrl_bench.privacy.rules import rules
 from privrl_bench.reporting import frontier
 from privrl_bench.reporting.frontier import Least, Measured, Prediction, nearest, store
 from privrl_bench.reporting.runs import flatten
+from privrl_bench.run.folder import json_safe
 from privrl_bench.run.plan import Plan
-from privrl_bench.run.wandb_logger import json_safe
 from privrl_bench.run.workers import one_process
 from privrl_bench.users import kind_of
 

@@ -12,10 +12,9 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import shutil
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -59,7 +58,6 @@ FILES = {
     "wandb_id.txt": "machine",
 }
 LOCKS = ".locks"  # folder beside run folders
-_SEED = re.compile(r",?seed=\d+")
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -75,6 +73,22 @@ def write_atomic(path: Path, content: bytes) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write indented JSON atomically. Infinity is written as `Infinity`, which Python reads."""
     write_atomic(path, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def json_safe(value: Any) -> Any:
+    """Return a value as plain JSON data; non-finite floats become "inf", "-inf", "nan".
+
+    For the configuration, which must be strict JSON.
+    """
+    if isinstance(value, Mapping):
+        return {str(key): json_safe(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [json_safe(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(float(value))
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -221,11 +235,6 @@ class RunDir:
         write_json(self / "identity.json", identity(config))
         write_atomic(self / "overrides.txt", "".join(o + "\n" for o in overrides).encode())
         write_json(self / "provenance.json", provenance(config, together))
-
-    def group(self) -> str:
-        """Return the W&B group: the run without its seed, so that the seeds of a sweep are one group."""
-        parts = (*self.path.parts[-3:-1], _SEED.sub("", self.path.name).strip("_,-") or "default")
-        return "/".join(parts)
 
     # -- while running ----------------------------------------------------------------------
 

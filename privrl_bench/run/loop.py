@@ -75,15 +75,8 @@ class Experiment:
 
     def mirror(self, r: int) -> WandbLogger:
         """Return a new logger of replica r."""
-        config, rundir = self.parts.configs[r], self.dirs[r]
-        return self._mirror(
-            config.log,
-            rundir.path,
-            run_name=rundir.path.name,
-            group=rundir.group(),
-            resolved_config=asdict(config),
-            guarantee=self.parts.gate.guarantee(r).to_dict(),
-        )
+        config, guarantee = self.parts.configs[r], self.parts.gate.guarantee(r)
+        return self._mirror(config.log, self.dirs[r].path, asdict(config), guarantee.to_dict())
 
     # -- the loop ---------------------------------------------------------------------------
 

@@ -1,4 +1,7 @@
-"""Where a run comes from: commit, versions of packages, digests of other sources, hardware."""
+"""Where a run comes from: commit, versions of packages, digests of sources without a version, hardware.
+
+A record of an audit is valid for one digest, and a finished run is not repeated while its digests are the same.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trained policy in use: observations of the environment in, its actions out."""
+"""A trained policy in use, observations in and actions out, and `policy.pt`, from which it is read."""
 
 from __future__ import annotations
 

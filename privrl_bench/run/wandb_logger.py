@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import re
 import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from privrl_bench.config.schema import LogConfig
 from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.metrics import SUMMARY, check_summary, visible
 from privrl_bench.privacy.mechanisms.none import NoMechanism
+from privrl_bench.run.folder import json_safe
 
 INIT_TIMEOUT_S = 20.0  # a server that has not answered by then is treated as absent
 FINISH_TIMEOUT_S = 60.0  # what is not uploaded by then stays in the folder for `wandb sync`
@@ -28,6 +30,7 @@ FINISH_TIMEOUT_S = 60.0  # what is not uploaded by then stays in the folder for 
 # every number that the picture shows.
 RELEASED = {"policy.pt": "policy", "curve.png": "picture"}
 CHART = "return_against_epsilon"
+_SEED = re.compile(r",?seed=\d+")
 
 
 class WandbLogger:
@@ -38,9 +41,8 @@ class WandbLogger:
 
     Args:
         config: mode, project, entity, group and tags.
-        folder: the run folder.
-        run_name: name of the W&B run.
-        group: used unless `config.group` is set.
+        folder: the run folder, which gives the W&B run its name and, unless `config.group` does, its group: the
+            run without its seed, so that the seeds of a sweep are one group.
         resolved_config: the whole configuration as plain data.
         guarantee: the privacy guarantee as plain data.
     """
@@ -49,8 +51,6 @@ class WandbLogger:
         self,
         config: LogConfig,
         folder: Path,
-        run_name: str,
-        group: str,
         resolved_config: Mapping[str, Any],
         guarantee: Mapping[str, Any],
     ) -> None:
@@ -61,11 +61,12 @@ class WandbLogger:
         self._run: Any = None
         if config.wandb == "none":
             return
+        alike = _SEED.sub("", self._folder.name).strip("_,-") or "default"
         arguments = {
             "project": config.project,
             "entity": config.entity,
-            "name": run_name,
-            "group": config.group or group,
+            "name": self._folder.name,
+            "group": config.group or "/".join((*self._folder.parts[-3:-1], alike)),
             "job_type": (resolved_config.get("algo") or {}).get("name", "train"),
             "tags": list(dict.fromkeys([*config.tags, *_tags(resolved_config, guarantee)])),
             "config": {**json_safe(resolved_config), "guarantee": self._guarantee},
@@ -224,22 +225,6 @@ class WandbLogger:
 
     def _say(self, line: str) -> None:
         print(f"W&B: {line}", file=sys.stderr, flush=True)
-
-
-def json_safe(value: Any) -> Any:
-    """Return a value as plain JSON data; non-finite floats become "inf", "-inf", "nan".
-
-    For the configuration, which must be strict JSON.
-    """
-    if isinstance(value, Mapping):
-        return {str(key): json_safe(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [json_safe(entry) for entry in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(float(value))
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return str(value)
 
 
 def _summary_values(summary: Mapping[str, Any]) -> dict[str, Any]:

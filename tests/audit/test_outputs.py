@@ -83,7 +83,7 @@ def test_files_are_compared_unless_a_list_says_that_they_are_private(tmp_path):
 def test_wandb_refuses_a_summary_with_a_field_that_is_not_declared(tmp_path):
     known = dict.fromkeys(SUMMARY, 0.0)
     check_summary(known)
-    logger = WandbLogger(LogConfig(wandb="none"), tmp_path, "run", "group", {}, {})
+    logger = WandbLogger(LogConfig(wandb="none"), tmp_path, {}, {})
     with pytest.raises(KeyError, match=r"undeclared fields \['users'\]"):
         logger.finish(known | {"users": 3})
 

@@ -29,18 +29,23 @@ ROW = {
 def mirror(folder, **changes):
     config = LogConfig(**{"wandb": "offline", "tags": ["test"], **changes})
     resolved = {"algo": {"name": "dppg"}, "privacy": {"z": 1.0}, "seed": 3}
-    return WandbLogger(config, folder, "seed=3", "dppg/cartpole/z=1", resolved, GUARANTEE)
+    return WandbLogger(config, folder, resolved, GUARANTEE)
 
 
 def test_an_offline_run_reads_back_whole(tmp_path):
-    one = mirror(tmp_path)
+    folder = tmp_path / "dppg" / "cartpole" / "z=1,seed=3"
+    one = mirror(folder)
     assert one.mode == "offline"
     one.log(ROW)
     one.log({"round": 2, "steps": 1024, "privacy/epsilon": 6.0})
     one.finish({"status": "done", "return": {"mean": 20.0}, "epsilon": math.inf})
     one.finish({"status": "again"})  # no effect
-    (run,) = offline_runs(tmp_path)
-    assert (run.project, run.name, run.group) == ("privrl_bench", "seed=3", "dppg/cartpole/z=1")
+    (run,) = offline_runs(folder)
+    assert (run.project, run.name, run.group) == (
+        "privrl_bench",
+        "z=1,seed=3",
+        "dppg/cartpole/z=1",
+    )
     assert run.tags == ["test", "dppg", "heuristic", "z=1"]
     assert run.job_type == "dppg"
     assert run.config["privacy"] == {"z": 1.0}
@@ -93,7 +98,7 @@ def test_none_does_not_even_import_wandb(tmp_path):
         "import sys; from pathlib import Path\n"
         "from privrl_bench.run.wandb_logger import WandbLogger\n"
         "from privrl_bench.config.schema import LogConfig\n"
-        f"m = WandbLogger(LogConfig(wandb='none'), Path({str(tmp_path)!r}), 'n', 'g', {{}}, {{}})\n"
+        f"m = WandbLogger(LogConfig(wandb='none'), Path({str(tmp_path)!r}), {{}}, {{}})\n"
         "m.log({'round': 1}); m.finish({})\n"
         "assert 'wandb' not in sys.modules"
     )
@@ -109,7 +114,7 @@ def run_alone(folder, home, mode, **environment):
         "from privrl_bench.run.wandb_logger import WandbLogger\n"
         "from privrl_bench.config.schema import LogConfig\n"
         "wandb_logger.INIT_TIMEOUT_S = 4.0\n"  # 20 for users; an absent server is absent sooner
-        f"m = WandbLogger(LogConfig(wandb={mode!r}), Path({str(folder)!r}), 'n', 'g', {{}}, {{}})\n"
+        f"m = WandbLogger(LogConfig(wandb={mode!r}), Path({str(folder)!r}), {{}}, {{}})\n"
         f"m.log({json.dumps(ROW)}); print(m.mode); m.finish({{'status': 'done'}})"
     )
     kept = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")}
