@@ -121,13 +121,17 @@ _ENTRY_POINT = re.compile(r"^([A-Za-z_][\w.]*):[A-Za-z_]\w*$")  # of an environm
 
 def outside(config: RunConfig) -> set[str]:
     """Return which of algorithm, mechanism, sampler and users are from outside, also by one method only."""
-    parts: dict[str, tuple[type, ...]] = {
+    return {name for name, kinds in _parts(config).items() if _defined_outside(*kinds)}
+
+
+def _parts(config: RunConfig) -> dict[str, tuple[type, ...]]:
+    mechanism, sampler = rules(config.privacy)
+    return {
         "algorithm": (algorithm(config.algo.name), type(config.algo)),
-        "mechanism": (rules(config.privacy).mechanism,),
-        "sampler": (rules(config.privacy).sampler,),
+        "mechanism": (mechanism,),
+        "sampler": (sampler,),
         "users": (kind_of(config),),
     }
-    return {name for name, kinds in parts.items() if _defined_outside(*kinds)}
 
 
 def _defined_outside(kind: type, *more: type) -> bool:
@@ -180,10 +184,8 @@ def reviewed_source(config: RunConfig) -> str | None:
 
 def _kinds(config: RunConfig) -> list[type]:
     """Classes of the algorithm, of its settings, and of mechanism, sampler and users from outside."""
-    return [
-        *(algorithm(config.algo.name), type(config.algo)),
-        *(kind for kind in (*rules(config.privacy), kind_of(config)) if _defined_outside(kind)),
-    ]
+    theirs = {"algorithm", *outside(config)}
+    return [kind for name, kinds in _parts(config).items() if name in theirs for kind in kinds]
 
 
 def _packages(kinds: Iterable[type]) -> list[str]:
