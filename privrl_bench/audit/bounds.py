@@ -16,8 +16,7 @@ Jagielski 2023, "Privacy auditing with one (1) training run"; Clopper and Pearso
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import optimize
@@ -41,10 +40,6 @@ class Bound:
     mu: float | None
     assumes: str
     details: dict[str, float]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for `audit.json`."""
-        return asdict(self)
 
 
 # --- rates

@@ -36,7 +36,6 @@ import torch
 from torch import Tensor
 
 from privrl_bench.audit import bounds
-from privrl_bench.audit.bounds import Bound
 from privrl_bench.audit.canary import (
     Whitening,
     clipped,
@@ -386,8 +385,10 @@ def attack(
     ]
     found[0].seconds = end - middle
     if later:
-        found.append(_later_finding(around, here, guarantee, confidence, hidden))
-        found[-1].seconds = middle - started
+        apart = "later rounds, with the user's row kept out of the gate"
+        last = _finding("later rounds", around, here, guarantee, apart, confidence)
+        found.append(_judged(last, hidden, guarantee))
+        last.seconds = middle - started
     for finding in found:
         finding.notes.insert(
             0, f"{replicas} runs, {later} rounds after the user's; {_SHADOWS} shadow runs"
@@ -416,53 +417,23 @@ def _finding(
     values = bounds.threshold_bounds(
         inside, outside, mu, -mu / 2.0, guarantee.delta, confidence, len(inside)
     )
-    return Finding(
-        f"end-to-end, {name}",
-        guarantee.epsilon,
-        claim_of,
-        values,
-        inside,
-        outside,
-        None,
-        0.0,
-        [],
-        [],
-    )
+    return Finding(f"end-to-end, {name}", guarantee.epsilon, claim_of, values, inside, outside)
 
 
-def _later_finding(
-    scores: tuple[np.ndarray, np.ndarray],
-    here: np.ndarray,
-    guarantee: Guarantee,
-    confidence: float,
-    hidden: set[str],
-) -> Finding:
-    """The finding of later rounds without the user's row, and its interpretation."""
-    claim_of = "later rounds, with the user's row kept out of the gate"
-    finding = _finding("later rounds", scores, here, guarantee, claim_of, confidence)
-    formal = guarantee.status == "formal"
+def _judged(finding: Finding, hidden: set[str], guarantee: Guarantee) -> Finding:
+    """The finding about later rounds, which depend on the user in the tensors `hidden`, with its claim."""
+    names, formal = ", ".join(sorted(hidden)), guarantee.status == "formal"
     finding.claim = 0.0 if formal else None
+    finding.notes.append(
+        f"training depends on the user besides its releases in: {names}"
+        if hidden
+        else "training does not depend on the user besides its releases, up to rounding"
+    )
     if formal and hidden:
         finding.problems.append(
-            "the guarantee is formal, but training depends on the user besides what it "
-            f"released: {', '.join(sorted(hidden))}"
+            f"the guarantee is formal, but training depends on the user besides what it released: {names}"
         )
-    finding.notes += _interpretation(finding.best, hidden, ", ".join(guarantee.caveats), formal)
+    if not formal and finding.best.epsilon <= 0:
+        caveats = ", ".join(guarantee.caveats)
+        finding.notes.append(f"the user was not detected; {caveats} stays: this is no proof")
     return finding
-
-
-def _interpretation(bound: Bound, hidden: set[str], caveats: str, formal: bool) -> list[str]:
-    """The meaning of the finding about later rounds."""
-    if hidden:
-        lines = [
-            f"training depends on the user besides its releases in: {', '.join(sorted(hidden))}"
-        ]
-    else:
-        lines = ["training does not depend on the user besides its releases, up to rounding"]
-    if formal:
-        lines.append("the guarantee is formal: the user must not be detected")
-    elif bound.epsilon > 0:
-        lines.append(f"the user was detected: {caveats} leaks at least this much")
-    else:
-        lines.append(f"the user was not detected; {caveats} remains a caveat: this is no proof")
-    return lines

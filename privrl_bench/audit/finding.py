@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -40,10 +40,10 @@ class Finding:
     bounds: list[Bound]
     inside: np.ndarray
     outside: np.ndarray
-    mu: float | None
-    seconds: float
-    problems: list[str]
-    notes: list[str]
+    mu: float | None = None
+    seconds: float = 0.0
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     start: float = 0.0
 
     @property

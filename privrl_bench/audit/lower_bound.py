@@ -6,10 +6,8 @@ claim is no proof; the distance between the two shows how large a defect must be
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +25,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.metrics import shown_epsilon, shown_measured
 from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.privacy.rules import rules
+from privrl_bench.run.folder import write_json
 from privrl_bench.users import kind_of
 
 REVIEW_SCORES = 20_000  # of canaries, at least, in an audit that counts as a review of a mechanism
@@ -214,8 +213,7 @@ def write(
         "contradictions": wrong,
     }
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(content, indent=2, default=str, allow_nan=False)
-    (folder / "audit.json").write_text(text + "\n")
+    write_json(folder / "audit.json", content)
     title = (
         f"{config.env.label}, {config.algo.name}, z = {config.privacy.noise_multiplier:g}, seed {config.seed}: "
         f"epsilon {shown_epsilon(guarantee.epsilon)} at delta {guarantee.delta:g} claimed "
@@ -226,9 +224,6 @@ def write(
 
 
 def _plain(finding: Finding) -> dict[str, Any]:
-    def number(x: float) -> float | str:
-        return x if math.isfinite(x) else str(x)
-
     def moments(x: np.ndarray) -> dict[str, float]:
         return {"count": len(x), "mean": float(x.mean()), "std": float(x.std())}
 
@@ -236,7 +231,7 @@ def _plain(finding: Finding) -> dict[str, Any]:
         "attack": finding.attack,
         "claim": finding.claim,
         "claim_of": finding.claim_of,
-        "bounds": [{**b.to_dict(), "epsilon": number(b.epsilon)} for b in finding.bounds],
+        "bounds": [asdict(bound) for bound in finding.bounds],
         "ratio": finding.best.epsilon / finding.claim if finding.claim else None,
         "scores": {"with": moments(finding.inside), "without": moments(finding.outside)},
         "mu_claimed": finding.mu,
