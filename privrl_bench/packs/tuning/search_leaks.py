@@ -148,9 +148,9 @@ class _Searches:
         """What gives the outcomes of another search, whose runs are trained."""
 
         def train(jobs: Sequence[Job]) -> list[Outcome]:
-            names = [job.folder.relative_to(self.folder(kind)).as_posix() for job in jobs]
-            ended = [self._ended[kind, name] for name in names]
-            return [replace(one, number=job.number) for one, job in zip(ended, jobs, strict=True)]
+            names = (job.folder.relative_to(self.folder(kind)).as_posix() for job in jobs)
+            ended = zip(jobs, names, strict=True)
+            return [replace(self._ended[kind, name], number=job.number) for job, name in ended]
 
         return train
 
@@ -185,10 +185,7 @@ class _Searches:
                 for run in runs.values():
                     run.step()
             for kind, run in runs.items():
-                ended = run.finish()
-                self._ended[kind, name] = Outcome(
-                    ended.status, ended.reason, str(ended.folder), 0, ended.summary
-                )
+                self._ended[kind, name] = run.finish()
                 self.differences += run.stages.differences
                 self.compared += run.stages.compared
         return replace(self._ended["", name], number=job.number)

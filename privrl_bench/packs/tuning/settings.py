@@ -58,6 +58,12 @@ class TuneConfig(Section):
         super().__post_init__()
         if self.users is not None and self.public is not None:
             raise ConfigError("tune.public", "and tune.users are two ways of a search; give one")
+        if self.public is not None and self.score == "private":
+            raise ConfigError("tune.score", "a search on a public simulator has tune.score=public")
+        if self.score == "private" and self.score_range is None:
+            raise ConfigError(
+                "tune.score_range", "tune.score=private needs the range of returns, e.g. [0,500]"
+            )
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,6 @@ def read_search(words: Sequence[str]) -> Search:
             raise ConfigError(key, "has no effect on a search; its folder is hydra.run.dir")
     own = {word: word.lstrip("+").partition("=") for word in words}
     values = {key: value for key, _, value in own.values() if key.startswith("tune.")}
-    tune = section_of(TuneConfig, values)
     space, others = split_words(word for word in words if own[word][0] not in values)
     if not space:
         raise ConfigError(
@@ -112,25 +117,13 @@ def read_search(words: Sequence[str]) -> Search:
         fixed = one.key in (*COMMON, *(f"privacy.{name}" for name in COMMON_KEYS))
         if fixed or section in ("log", "hardware", "hydra", "data"):
             raise ConfigError(one.key, "is the same in all runs of a search; it cannot be drawn")
-    if tune.runs == GRID:
-        return _checked(Search(tune, space, others, len(grid(space))))
-    return _checked(Search(tune, space, others, _runs(tune.runs)))
-
-
-def _checked(search: Search) -> Search:
-    tune = search.tune
-    if tune.public is not None:
-        if tune.score == "private":
-            raise ConfigError("tune.score", "a search on a public simulator has tune.score=public")
-        if search.is_random:
-            raise ConfigError(
-                "tune.runs", "a search on a public simulator costs nothing: use fixed(n) or grid"
-            )
-    if tune.score == "private" and tune.score_range is None:
+    tune = section_of(TuneConfig, values)
+    runs = len(grid(space)) if tune.runs == GRID else _runs(tune.runs)
+    if tune.public is not None and isinstance(runs, RunCount):
         raise ConfigError(
-            "tune.score_range", "tune.score=private needs the range of returns, e.g. [0,500]"
+            "tune.runs", "a search on a public simulator costs nothing: use fixed(n) or grid"
         )
-    return search
+    return Search(tune, space, others, runs)
 
 
 def _runs(given: str) -> RunCount | int:
