@@ -64,7 +64,7 @@ class Contribution:
 
     A bypass is refused unless its name is among the gate's caveats, which algorithm and environment declare
     (`run.plan.caveats_of`). What is neither in a row nor declared could reach later rounds through an
-    algorithm's own tensors only: that is what `privrl-audit leaks` looks for.
+    algorithm's own tensors only: that is what `privrl audit leaks` looks for.
 
     Args:
         rows: block name -> [R, U, P_b].
