@@ -185,7 +185,7 @@ def local(z: float, width: float, size: int, steps: int, delta: float) -> Case:
     """`steps` observations of `size` numbers, each in a box of `width`, noise std z width."""
     ranges = Ranges(np.zeros(size), np.full(size, width), np.full(size, width))
     event = ReleaseEvent(
-        "gaussian", ranges.multiplier(z, steps), "any_trajectory_pair", sampling="fixed"
+        "gaussian", 1.0 / ranges.mu(z, steps), "any_trajectory_pair", sampling="fixed"
     )
     words = f"z = {z:g}, {steps} observations of {size} numbers, delta {delta:g}"
     return gaussian("local", words, {event: 1}, delta, math.sqrt(steps * size) / z)

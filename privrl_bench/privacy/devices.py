@@ -73,10 +73,6 @@ class Ranges:
         found = math.sqrt(observations * each + noised) / z
         return found if found <= _LARGEST_MU else math.inf
 
-    def multiplier(self, z: float, observations: int, rewards: int = 0) -> float:
-        """1 / mu: noise in units of how far one user can move it; 0 without noise."""
-        return 1.0 / self.mu(z, observations, rewards)
-
 
 def ranges_of(env: EnvConfig, dim: int, rewards: bool) -> Ranges:
     """The public ranges that `env` gives for observations of `dim` numbers, and for rewards if they get noise.
@@ -178,12 +174,8 @@ class DeviceNoise:
         return [math.prod(shape) for shape in self._shapes]
 
     def mu(self, r: int) -> float:
-        """Mu of all that one round shows of one unit of replica r."""
+        """Mu of all that one round shows of one unit of replica r; infinite without noise."""
         return self.ranges.mu(self._z[r], self.observations, self.rewards)
-
-    def multiplier(self, r: int) -> float:
-        """1 / mu, what the accountant takes; 0 without noise."""
-        return self.ranges.multiplier(self._z[r], self.observations, self.rewards)
 
     def begin(self, drawn: list[list[Tensor] | None]) -> None:
         """Take the noise of a round, of each replica as `sizes`; None: it shows nothing any more."""

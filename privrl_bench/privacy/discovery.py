@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -53,3 +54,47 @@ def outside_class(module: str, constant: str, name: str, base: type, key: str) -
         rule = f"must be {name!r}, got {getattr(kind, 'name', '')!r}"
         raise ConfigError(key, f"{module}: the class's `name` {rule}")
     return kind
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The classes of a folder, and those of plugins, by name.
+
+    Attributes:
+        package: see `classes`.
+        constant: see `classes`.
+        key: of the configuration, for messages.
+        outside: name -> module of another package.
+    """
+
+    package: str
+    constant: str
+    key: str
+    outside: dict[str, str]
+
+    def names(self) -> tuple[str, ...]:
+        """Values of the key."""
+        return (*classes(self.package, self.constant), *self.outside)
+
+    def get(self, name: str) -> Any:
+        """The class behind a value of the key. Raises KeyError: there is none."""
+        if name in self.outside:
+            return getattr(importlib.import_module(self.outside[name]), self.constant)
+        return classes(self.package, self.constant)[name]
+
+    def new(self, name: str, module: str, base: type) -> Any:
+        """The class that a plugin's module names; None: it is known already.
+
+        Args:
+            name: that the class has.
+            module: see `outside_class`.
+            base: see `outside_class`.
+
+        Raises:
+            ConfigError: the name is taken, or see `outside_class`.
+        """
+        if self.outside.get(name) == module:
+            return None
+        if name in self.names():
+            raise ConfigError(self.key, f"the name {name} is taken")
+        return outside_class(module, self.constant, name, base, self.key)

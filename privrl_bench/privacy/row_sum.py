@@ -107,7 +107,7 @@ class RowSum:
     def _check_beside(self, bypass: dict[str, dict[str, Tensor]], smooth: Tensor | None) -> None:
         """Raise PrivacyError: what is not a row has come before."""
         if (bypass and self.bypass) or (smooth is not None and self.smooth is not None):
-            raise PrivacyError("what is not a row of one user comes once in a round")
+            raise PrivacyError("a bypass or a smooth bound comes once in a round")
 
     def _check(self, rows: dict[str, Tensor], valid: Tensor) -> None:
         """Raise PrivacyError for unknown blocks or wrong shapes."""

@@ -28,7 +28,7 @@ from privrl_bench.composition.identity import identity
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.kernels.signals import exit_code
-from privrl_bench.privacy.ledger_chain import Mark, require_reaches
+from privrl_bench.privacy.ledger import Mark, require_reaches
 from privrl_bench.run import crash
 from privrl_bench.run.provenance import provenance
 

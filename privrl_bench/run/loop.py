@@ -19,7 +19,7 @@ from privrl_bench.evaluation import evaluator_of
 from privrl_bench.kernels.jit import tell_of_compiling
 from privrl_bench.kernels.signals import Stop, exit_code
 from privrl_bench.metrics import check_summary
-from privrl_bench.privacy.ledger_chain import Mark
+from privrl_bench.privacy.ledger import Mark
 from privrl_bench.run import crash
 from privrl_bench.run.crash import Outcome
 from privrl_bench.run.folder import RunDir, write_json

@@ -20,7 +20,7 @@ from privrl_bench.evaluation.objective import Objective, objective_of
 from privrl_bench.functional.averaging import deployed
 from privrl_bench.metrics import CLOCK, again, check_declared, shown_epsilon
 from privrl_bench.models.policy import ParameterFree, Policy
-from privrl_bench.privacy.ledger_chain import Mark
+from privrl_bench.privacy.ledger import Mark
 from privrl_bench.run.describe import preview_facts
 from privrl_bench.run.folder import RunDir, read_lines
 from privrl_bench.run.plan import Plan

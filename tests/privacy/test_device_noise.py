@@ -121,7 +121,7 @@ def test_without_noise_clipping_stays():
         made = devices((0.0,), reward=(0.0, 1.0))
     assert made.after_step(np.full((1, 40, 2), 7.3), 0)[0, 0].tolist() == [1.0, 4.0]
     assert made.reward(np.full((1, 40), 0.3), 0)[0, 0] == 0.3
-    assert made.multiplier(0) == 0.0
+    assert made.mu(0) == math.inf
 
 
 def test_a_replica_without_a_ledger_line_shows_nothing():
@@ -187,7 +187,7 @@ def test_a_huge_epsilon_is_stated_and_is_a_bound():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         steep = Ranges(np.zeros(1), np.full(1, 1e300), np.full(1, 1e-8))
-        assert steep.multiplier(1.0, 1) == 0.0
+        assert steep.mu(1.0, 1) == math.inf
     assert of(math.inf) == math.inf
 
 
@@ -205,7 +205,7 @@ def test_epsilon_falls_with_noise_and_grows_with_steps(z, steps, factor, more, u
     def of(z, steps, ranges=ranges):
         made = DeviceNoise(ranges, (z,), 1, steps, user, 10**6)
         return ledger_epsilon(
-            [ReleaseEvent("gaussian", made.multiplier(0), "any_trajectory_pair", sampling="fixed")],
+            [ReleaseEvent("gaussian", 1.0 / made.mu(0), "any_trajectory_pair", sampling="fixed")],
             DELTA,
         )
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent, merged
 from privrl_bench.privacy.grid import L2
-from privrl_bench.privacy.ledger import Ledger, digest
-from privrl_bench.privacy.ledger_chain import Mark, require_reaches
+from privrl_bench.privacy.ledger import Ledger, Mark, digest, require_reaches
 
 EVENT = ReleaseEvent("gaussian", 1.0, "zero_out", sampling="fixed")
 

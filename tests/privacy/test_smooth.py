@@ -22,7 +22,7 @@ from privrl_bench.privacy.noise import SeededNoise
 
 KNOWN_EPSILON = "privacy/test_smooth.py::test_two_smooth_releases_have_no_bound_at_one_delta"
 SENSITIVITY = (
-    "functional/test_policy_evaluation.py::test_the_bound_of_dp_lsw_is_reached_by_one_state"
+    "packs/offline/test_policy_evaluation.py::test_the_bound_of_dp_lsw_is_reached_by_one_state"
 )
 LEAKS = "audit/test_leaks.py::test_evaluating_a_policy_opens_no_path"
 AUDIT = mechanism_class("smooth").not_auditable

@@ -64,7 +64,7 @@ class FreshNoisePerRound(RunningSums):
         """See `Mechanism.single`: the label of the published code."""
         from dp_accounting import NonPrivateDpEvent
 
-        from privrl_bench.privacy.accounting.events import LabelDpEvent
+        from privrl_bench.privacy.accounting.accountants import LabelDpEvent
 
         return LabelDpEvent(1.0 / release.z) if release.z > 0 else NonPrivateDpEvent()
 

@@ -18,6 +18,7 @@ from abc import abstractmethod
 from functools import lru_cache
 from typing import Any, ClassVar
 
+import attr
 from dp_accounting import (
     ComposedDpEvent,
     DpEvent,
@@ -37,7 +38,6 @@ from dp_accounting.rdp import RdpAccountant
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.privacy.accounting import capped_poisson, exact_gaussian, single_user
 from privrl_bench.privacy.accounting.capped_poisson import Cohorts
-from privrl_bench.privacy.accounting.events import LabelDpEvent, SmoothDpEvent
 
 ADD_OR_REMOVE = NeighboringRelation.ADD_OR_REMOVE_ONE
 REPLACE_ONE = NeighboringRelation.REPLACE_ONE
@@ -49,6 +49,27 @@ RELATIONS = {
     "add_or_remove": ADD_OR_REMOVE,
     "any_trajectory_pair": ZERO_OUT,  # z is already the distance of the two neighbours
 }
+
+
+# --- events that dp-accounting does not have: releases that state their own guarantee
+
+
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class LabelDpEvent(DpEvent):
+    """A release without an analysis. `epsilon` is what published code prints for it; it does not add up."""
+
+    epsilon: float
+
+
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class SmoothDpEvent(DpEvent):
+    """One output perturbation by smooth sensitivity, (epsilon, delta)-DP by its own theorem."""
+
+    epsilon: float
+    delta: float
+
+
+# --- accountants
 
 
 class Composition(PrivacyAccountant):
@@ -154,7 +175,7 @@ class CappedPoisson(Composition):
 
 
 class Stated(Composition):
-    """Releases that state their own guarantee (`events.py`).
+    """Releases that state their own guarantee.
 
     Labels do not add up. Smooth noise has no bound for more than one release at one delta.
     """

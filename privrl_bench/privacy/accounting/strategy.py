@@ -81,10 +81,9 @@ class Strategy:
         times = min(self.participation, self.rounds)
         return self.sensitivity(times) / math.sqrt(times)
 
-    def norm(self, rounds: int | None = None) -> float:
-        """L2 norm of the first column, the largest of all, cut after so many rounds; None: whole."""
-        rows = min(self.rounds if rounds is None else rounds, self.bands)
-        return math.sqrt(self.cumulated[rows - 1]) if rows else 0.0
+    def norm(self) -> float:
+        """L2 norm of the first column, the largest of all."""
+        return math.sqrt(self.cumulated[min(self.rounds, self.bands) - 1])
 
     def sensitivity(self, participation: int, separation: int = 1) -> float:
         """L2 sensitivity of C G, in clips, to a user with one row in each of several rounds.

@@ -8,32 +8,23 @@ is loaded.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.privacy.discovery import classes, outside_class
+from privrl_bench.privacy.discovery import Registry
 
 if TYPE_CHECKING:
     from privrl_bench.privacy.mechanisms.mechanism import Mechanism
 
 
 OUTSIDE: dict[str, str] = {}  # name -> module of another package
-
-
-def names() -> tuple[str, ...]:
-    """Values of `privacy.mechanism`."""
-    return (*classes(__name__, "MECHANISM"), *OUTSIDE)
+_KNOWN = Registry(__name__, "MECHANISM", "privacy.mechanism", OUTSIDE)
+names = _KNOWN.names
 
 
 def mechanism_class(name: str) -> type[Mechanism]:
     """The class behind `privacy.mechanism=<name>`. Raises KeyError: there is none."""
-    outside = OUTSIDE.get(name)
-    found: type[Mechanism] = (
-        importlib.import_module(outside).MECHANISM
-        if outside
-        else classes(__name__, "MECHANISM")[name]
-    )
+    found: type[Mechanism] = _KNOWN.get(name)
     return found
 
 
@@ -49,15 +40,12 @@ def register(name: str, module: str) -> None:
     Raises:
         ConfigError: the module cannot be imported, or what it declares is refused: see `_check`.
     """
-    if OUTSIDE.get(name) == module:
-        return
-    if name in names():
-        raise ConfigError("privacy.mechanism", f"the name {name} is taken")
     from privrl_bench.privacy.mechanisms.mechanism import Mechanism
 
-    kind = outside_class(module, "MECHANISM", name, Mechanism, "privacy.mechanism")
-    _check(module, kind)
-    OUTSIDE[name] = module
+    kind = _KNOWN.new(name, module, Mechanism)
+    if kind is not None:
+        _check(module, kind)
+        OUTSIDE[name] = module
 
 
 def _check(module: str, kind: type[Mechanism]) -> None:

@@ -94,7 +94,7 @@ class Local(Mechanism):
 
     def event(self, r: int) -> ReleaseEvent:
         """See `Mechanism.event`: z is 1 / mu of all that a round shows of one unit."""
-        return self.recorded(r, "gaussian", self._devices.multiplier(r))
+        return self.recorded(r, "gaussian", 1.0 / self._devices.mu(r))
 
     def details(self, r: int, round_index: int, ledger: Ledger) -> dict[str, Any]:
         """See `Mechanism.details`."""

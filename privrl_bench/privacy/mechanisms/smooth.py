@@ -108,7 +108,7 @@ class Smooth(Mechanism):
         """See `Mechanism.single`."""
         from dp_accounting import NonPrivateDpEvent
 
-        from privrl_bench.privacy.accounting.events import SmoothDpEvent
+        from privrl_bench.privacy.accounting.accountants import SmoothDpEvent
 
         if release.epsilon is None:
             return NonPrivateDpEvent()

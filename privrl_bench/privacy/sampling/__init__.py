@@ -5,32 +5,25 @@ Plugins add modules of their own (`register`).
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 from privrl_bench.config.schema.privacy import ADJACENCIES
 from privrl_bench.config.traits import Draws
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.privacy.discovery import classes, outside_class
+from privrl_bench.privacy.discovery import Registry
 
 if TYPE_CHECKING:
     from privrl_bench.privacy.sampling.sampler import Sampler
 
 
 OUTSIDE: dict[str, str] = {}  # name -> module of another package
-
-
-def names() -> tuple[str, ...]:
-    """Values of `privacy.sampling`."""
-    return (*classes(__name__, "SAMPLER"), *OUTSIDE)
+_KNOWN = Registry(__name__, "SAMPLER", "privacy.sampling", OUTSIDE)
+names = _KNOWN.names
 
 
 def sampler_class(name: str) -> type[Sampler]:
     """The class behind `privacy.sampling=<name>`. Raises KeyError: there is none."""
-    outside = OUTSIDE.get(name)
-    found: type[Sampler] = (
-        importlib.import_module(outside).SAMPLER if outside else classes(__name__, "SAMPLER")[name]
-    )
+    found: type[Sampler] = _KNOWN.get(name)
     return found
 
 
@@ -46,13 +39,11 @@ def register(name: str, module: str) -> None:
     Raises:
         ConfigError: the name is taken, or see `discovery.outside_class`.
     """
-    if OUTSIDE.get(name) == module:
-        return
-    if name in names():
-        raise ConfigError("privacy.sampling", f"the name {name} is taken")
     from privrl_bench.privacy.sampling.sampler import Sampler
 
-    kind = outside_class(module, "SAMPLER", name, Sampler, "privacy.sampling")
+    kind = _KNOWN.new(name, module, Sampler)
+    if kind is None:
+        return
     for what, right in (
         ("draws", isinstance(getattr(kind, "draws", None), Draws)),
         ("adjacencies", {*getattr(kind, "adjacencies", ("",))} <= {*ADJACENCIES}),

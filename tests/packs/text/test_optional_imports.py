@@ -7,7 +7,7 @@ import sys
 OPTIONAL = (
     "privrl_bench.packs.text.",
     "privrl_bench.packs.offline.ope.",
-    "privrl_bench.packs.imitations.",
+    "privrl_bench.packs.imitations.dqn_replay",  # its mechanisms are declarations, which are read
     "privrl_bench.packs.tuning.",
 )
 TEMPLATE = """
