@@ -60,8 +60,8 @@ def make_unchecked(config: EnvConfig) -> Any:
     Raises:
         ConfigError: They cannot be made.
     """
-    if config.kind == "text":
-        raise ConfigError("env", f"{config.name} is a text environment, which has no simulator")
+    if config.kind not in ("gym", "dmc"):
+        raise ConfigError("env", f"{config.name} has no simulator (env.kind={config.kind})")
     make = functools.partial(_make_dmc if config.kind == "dmc" else _make_gym, config)
     if not config.wrappers:
         return make()

@@ -154,12 +154,6 @@ class EnvConfig(Section):
             raise ConfigError(
                 "env.domain", "env=dmc needs both, e.g. env.domain=walker env.task=walk"
             )
-        self._check_ranges()
-        if self.kind == "text":
-            self._check_text()
-
-    def _check_ranges(self) -> None:
-        """Lists and bounds that do not fit each other. Raises ConfigError."""
         low, high = self.obs_low, self.obs_high
         if low is not None and high is not None:
             ok = len(low) == len(high) and all(a < b for a, b in zip(low, high, strict=True))
@@ -167,16 +161,3 @@ class EnvConfig(Section):
         least, most = self.reward_low, self.reward_high
         if least is not None and most is not None:
             require("env.reward_high", least < most, f"> env.reward_low={least:g}", most)
-
-    def _check_text(self) -> None:
-        """A user is one prompt with its answer, and scores are not scaled. Raises ConfigError."""
-        steps, new = self.user_steps, self.text.new_tokens
-        ok = steps is None or steps == new
-        require("env.user_steps", ok, f"null or env.text.new_tokens={new}", steps)
-        if self.user == "segment":
-            raise ConfigError("env.user", "of a text is fresh or episode, got 'segment'")
-        for key in ("obs_scaling", "reward_scaling"):
-            value = getattr(self, key)
-            require(f"env.{key}", value == "none", "none for a text", value)
-        limit = self.max_episode_steps
-        require("env.max_episode_steps", limit is None, "null for a text", limit)

@@ -195,7 +195,7 @@ class SubstituteAnswer:
 
     Args:
         slot: the user's.
-        kind: see the module. A null user's score is NaN; a crafted user has other words, a shorter
+        kind: see `substitutes.py`. A null user's score is NaN; a crafted user has other words, a shorter
             answer and an extreme score.
     """
 

@@ -23,6 +23,7 @@ _TASKS: dict[str, TextTask] = {}  # the last one opened, shared by the runs of a
 # Settings of environments that have no meaning for texts.
 _OF_NUMBERS = (
     *("domain", "task", "kwargs", "wrappers", "backend", "obs_mean", "obs_std", "action"),
+    "max_episode_steps",
     *("reward_scale", "obs_low", "obs_high", "reward_low", "reward_high"),
 )
 
@@ -62,6 +63,12 @@ class PromptUsers(Users):
         )
         on_devices = rules(run.privacy).mechanism.on_devices
         refuse(on_devices, "privacy", "local adds noise to numbers, and a text has none")
+        steps, new = run.env.user_steps, run.env.text.new_tokens
+        require("env.user_steps", steps in (None, new), f"null or env.text.new_tokens={new}", steps)
+        refuse(run.env.user == "segment", "env.user", "of a text is fresh or episode, got segment")
+        for key in ("obs_scaling", "reward_scaling"):
+            value = getattr(run.env, key)
+            require(f"env.{key}", value == "none", "none for a text", value)
         plain = EnvConfig(id="any")
         for key in _OF_NUMBERS:
             value = getattr(run.env, key)
