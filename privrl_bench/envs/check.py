@@ -28,7 +28,7 @@ from privrl_bench.config.schema import EnvConfig
 from privrl_bench.config.schema.env import wrappers_in_words
 from privrl_bench.envs.construction import make_env, make_unchecked, max_episode_steps
 from privrl_bench.envs.registry import env_spec
-from privrl_bench.envs.spaces import clipped_far_from_zero, corner_actions
+from privrl_bench.envs.spaces import corner_actions
 from privrl_bench.envs.user_declaration import declared_users, reset_options
 from privrl_bench.errors import ConfigError
 from privrl_bench.types import EnvSpec
@@ -153,7 +153,7 @@ def check_env(config: EnvConfig, steps: int = 5000, seconds: float = 20.0) -> En
             first = play(env, min(steps, _TWICE), 5.0)
             same = list(_determinism(plain, env, first, thorough=True))
             played = play(env, steps, seconds)
-            found += [*_unreachable(env, config), *_values(played), *_corners(env, 5.0), *same]
+            found += [*_values(played), *_corners(env, 5.0), *same]
         found += [*_lengths(played, config, spec), _users(config, spec)]
         numbers = _measured(played, config) if played.rewards and not played.problem else None
         return EnvReport(config.label, found, numbers)
@@ -173,7 +173,7 @@ def brief(config: EnvConfig) -> list[EnvFinding]:
         found = list(_values(first))
         if not first.problem:
             found += _determinism(config, env, first)
-            found += [*_corners(env, _BRIEF_SECONDS), *_unreachable(env, config)]
+            found += _corners(env, _BRIEF_SECONDS)
     steps = sum(first.lengths)
     fine = EnvFinding(FINE, "check", f"{steps} random steps, played twice: nothing found")
     return [one for one in found if one.severity != FINE] or [fine]
@@ -320,12 +320,6 @@ def _gymnasium(env: Any, label: str) -> Iterator[EnvFinding]:
         yield EnvFinding(WARNING, "gymnasium", f"the checker stopped: {problem}")
     elif not said:
         yield EnvFinding(FINE, "gymnasium", "Gymnasium's checker has no objection")
-
-
-def _unreachable(env: Any, config: EnvConfig) -> Iterator[EnvFinding]:
-    """A component of the actions of which a new policy plays one value only."""
-    if text := clipped_far_from_zero(env.action_space, config.action == "stretch"):
-        yield EnvFinding(WARNING, "actions", text)
 
 
 def _values(played: Play) -> Iterator[EnvFinding]:

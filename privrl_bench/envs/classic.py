@@ -30,6 +30,7 @@ class ClassicSlots(ABC):
 
     size: int  # S
     max_episode_steps: int  # Gymnasium's time limit in steps
+    physics: Any = None  # Gymnasium's environment, for its constants
 
     def __init__(self, config: EnvConfig, count: int):
         self.count = count
@@ -91,10 +92,7 @@ class CartPoleSlots(ClassicSlots):
     """CartPole-v1: cart position and velocity, pole angle and rate [m, m/s, rad, rad/s]."""
 
     size, max_episode_steps = 4, 500
-
-    def __init__(self, config: EnvConfig, count: int):
-        super().__init__(config, count)
-        self._physics = CartPoleEnv()
+    physics = CartPoleEnv()
 
     def begin(self, rng: np.random.Generator) -> np.ndarray:
         """See `ClassicSlots.begin`."""
@@ -108,7 +106,7 @@ class CartPoleSlots(ClassicSlots):
         self, state: np.ndarray, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """See `ClassicSlots.advance`; one Euler step."""
-        env = self._physics
+        env = self.physics
         angle, rate = state[2], state[3]
         force = np.where(actions == 1, env.force_mag, -env.force_mag)
         cos, sin = np.cos(angle), np.sin(angle)
@@ -129,10 +127,7 @@ class AcrobotSlots(ClassicSlots):
     """Acrobot-v1: angles and rates of two links [rad, rad/s]; torque -1, 0 or 1 N m."""
 
     size, max_episode_steps = 4, 500
-
-    def __init__(self, config: EnvConfig, count: int):
-        super().__init__(config, count)
-        self._physics = AcrobotEnv()
+    physics = AcrobotEnv()
 
     def begin(self, rng: np.random.Generator) -> np.ndarray:
         """See `ClassicSlots.begin`."""
@@ -148,12 +143,12 @@ class AcrobotSlots(ClassicSlots):
         self, state: np.ndarray, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """See `ClassicSlots.advance`; one classical Runge-Kutta step."""
-        torque = np.asarray(self._physics.AVAIL_TORQUE)[actions]
+        torque = np.asarray(self.physics.AVAIL_TORQUE)[actions]
         start = np.vstack([state, torque[None]])
-        dt = self._physics.dt
+        dt = self.physics.dt
 
         def slope(x: np.ndarray) -> np.ndarray:
-            *rates, _ = self._physics._dsdt(x)
+            *rates, _ = self.physics._dsdt(x)
             return np.stack([*rates, np.zeros_like(torque)])
 
         k1 = slope(start)
@@ -163,7 +158,7 @@ class AcrobotSlots(ClassicSlots):
         after = (start + dt / 6.0 * (k1 + 2 * k2 + 2 * k3 + k4))[:4]
         for row in (0, 1):
             after[row] = _wrap(after[row])
-        for row, most in ((2, self._physics.MAX_VEL_1), (3, self._physics.MAX_VEL_2)):
+        for row, most in ((2, self.physics.MAX_VEL_1), (3, self.physics.MAX_VEL_2)):
             after[row] = np.clip(after[row], -most, most)
         up = -np.cos(after[0]) - np.cos(after[1] + after[0]) > 1.0
         return after, np.where(up, 0.0, -1.0), up
@@ -173,10 +168,7 @@ class MountainCarSlots(ClassicSlots):
     """MountainCar-v0: position and velocity; accelerate left, not, right."""
 
     size, max_episode_steps = 2, 200
-
-    def __init__(self, config: EnvConfig, count: int):
-        super().__init__(config, count)
-        self._physics = MountainCarEnv()
+    physics = MountainCarEnv()
 
     def begin(self, rng: np.random.Generator) -> np.ndarray:
         """See `ClassicSlots.begin`."""
@@ -190,7 +182,7 @@ class MountainCarSlots(ClassicSlots):
         self, state: np.ndarray, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """See `ClassicSlots.advance`."""
-        env = self._physics
+        env = self.physics
         place, speed = state
         # NumPy's cosine may differ in the last bit from Python's, which Gymnasium uses.
         hill = np.fromiter(map(math.cos, (3 * place).tolist()), np.float64, len(place))
@@ -207,10 +199,7 @@ class PendulumSlots(ClassicSlots):
     """Pendulum-v1: angle and rate [rad, rad/s]; torque in [-2, 2] N m."""
 
     size, max_episode_steps = 2, 200
-
-    def __init__(self, config: EnvConfig, count: int):
-        super().__init__(config, count)
-        self._physics = PendulumEnv()
+    physics = PendulumEnv()
 
     def begin(self, rng: np.random.Generator) -> np.ndarray:
         """See `ClassicSlots.begin`."""
@@ -225,7 +214,7 @@ class PendulumSlots(ClassicSlots):
         self, state: np.ndarray, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """See `ClassicSlots.advance`."""
-        env = self._physics
+        env = self.physics
         angle, rate = state
         torque = np.clip(actions, -env.max_torque, env.max_torque)[:, 0]
         away = (angle + np.pi) % (2 * np.pi) - np.pi

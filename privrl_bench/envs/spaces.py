@@ -116,21 +116,6 @@ def as_recorded(spec: EnvSpec) -> Callable[[np.ndarray], np.ndarray]:
     return (lambda x: x) if spec.action_low is None else ActionMap(spec.action_space).inside
 
 
-def clipped_far_from_zero(space: Any, stretch: bool) -> str:
-    """The first component of a Box that is clipped far from 0, where every policy begins; empty: none."""
-    if not hasattr(space, "low"):
-        return ""
-    low, high = action_box(space)
-    mapped = np.isfinite(low) & np.isfinite(high) & stretch
-    for j in np.flatnonzero(~mapped & ((low > 1) | (high < -1))):
-        least, most = space.low.reshape(-1)[j], space.high.reshape(-1)[j]
-        return (
-            f"component {j} of the actions is clipped to {least:g} to {most:g}: a new policy acts near 0 and "
-            "plays the nearest bound only; use a wrapper, e.g. gymnasium.wrappers:RescaleAction (env.wrappers)"
-        )
-    return ""
-
-
 def _representable(low: Any, high: Any, dtype: Any) -> tuple[float, float]:
     """The least and the largest finite double precision number from low to high, in a box of this type."""
     if np.issubdtype(dtype, np.floating):

@@ -151,27 +151,6 @@ def test_a_fault_at_a_corner_of_the_actions_is_found(kwargs, said):
     assert [one.severity for one in brief(config) if one.check == "corners"] == [ERROR]
 
 
-class Remote(MyEnv):
-    """Its actions are far from 0."""
-
-    def __init__(self):
-        super().__init__()
-        self.action_space = Box(np.array([-1.0, 5e6]), np.array([1.0, 6e6]), dtype=np.float64)
-
-    def step(self, action):
-        return super().step(1)
-
-
-gym.register("Remote-v0", entry_point=Remote, max_episode_steps=20)
-
-
-def test_actions_far_from_zero_are_a_warning():
-    config = EnvConfig(id="Remote-v0", obs_scaling="none", reward_scaling="none")
-    said = found(check_env(config, steps=50), WARNING)["actions"]
-    assert said.startswith("component 1 of the actions is clipped to 5e+06 to 6e+06: a new policy")
-    assert [one.check for one in brief(config)] == ["actions"]
-
-
 def test_a_good_environment_has_no_finding():
     report = check_env(faulty(), steps=400)
     assert report.ok
