@@ -44,8 +44,8 @@ class EnvSpec:
         max_episode_steps: public upper bound on the steps of one episode.
         users: number of real users that the environment declares (docs/environments.md); None if its
             users are simulated.
-            image: the image that observations are; None: they are none.
-            observations, action_words: what they are and what becomes of them, in words.
+        image: the image that observations are; None: they are none.
+        observations, action_words: what they are and what becomes of them, in words.
         observation_space, action_space: of Gymnasium, before observations are flattened; None of texts.
     """
 

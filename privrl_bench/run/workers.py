@@ -28,9 +28,8 @@ from privrl_bench.privacy.row_sum import RowSum
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.run.plan import Plan, make_plan
 from privrl_bench.types import State
-from privrl_bench.users.collectors.batches import shard_size
 from privrl_bench.users.collectors.collector import Collector
-from privrl_bench.users.collectors.shards import microbatch, microbatches
+from privrl_bench.users.collectors.shards import microbatch, microbatches, shard_size
 
 _STARTING = 3.0  # seconds that a process takes to start, about
 _MOST_DEATHS = 5  # in a row, without a task done in between

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -29,16 +29,73 @@ from privrl_bench.packs.offline.datasets.trajectories import (
 from privrl_bench.packs.offline.ope.linear_values import ActingPolicy, behavior_probs_of
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, Transitions, UserBatch
-from privrl_bench.users.collectors.batches import (
-    PaddedUsers,
-    blank,
-    clear_idle,
-    shard_size,
-)
 from privrl_bench.users.collectors.collector import BatchShape, Collector
 from privrl_bench.users.collectors.live import SimulatedCollector
+from privrl_bench.users.collectors.shards import blank, clear_idle, shard_size, train_stats
 
 _ROUNDING = 1e-5  # of an action's bound, relative or absolute
+
+
+class PaddedUsers:
+    """Recorded episodes of users, padded to a batch [R, U, T, ...].
+
+    Args:
+        shape: R, U, T.
+        steps: zeros [R, U, T, ...] of `blank`; they are filled in place.
+        with_probs: episodes have the probabilities of their actions under the behavior policy.
+    """
+
+    def __init__(self, shape: BatchShape, steps: dict[str, Tensor], with_probs: bool):
+        leading = (shape.replicas, shape.users, shape.steps)
+        self.steps = steps
+        self.valid = torch.zeros(leading[:2], dtype=torch.bool)
+        self._arrays = {name: x.numpy() for name, x in steps.items()}
+        self._probs = torch.ones(leading) if with_probs else None
+        self._returns: list[list[float]] = [[] for _ in range(shape.replicas)]
+        self._used = np.zeros(leading[:2], np.int64)
+
+    def add(
+        self,
+        r: int,
+        slot: int,
+        obs: np.ndarray,
+        actions: np.ndarray,
+        rewards: np.ndarray,
+        terminated: np.ndarray | bool,
+        probs: np.ndarray | None = None,
+    ) -> None:
+        """Append one episode of n >= 1 steps to a user's steps; the user becomes valid.
+
+        Args:
+            r: replica of the user.
+            slot: of the user.
+            obs: [n + 1, D].
+            actions: [n, ...].
+            rewards: [n].
+            terminated: [n], or of the last step.
+            probs: [n] probabilities of the actions under the behavior policy.
+        """
+        start = int(self._used[r, slot])
+        end = start + len(rewards)
+        into, to = self._arrays, slice(start, end)
+        into["obs"][r, slot, to], into["next_obs"][r, slot, to] = obs[:-1], obs[1:]
+        into["actions"][r, slot, to], into["rewards"][r, slot, to] = actions, rewards
+        into["terminated"][r, slot, end - 1 if np.ndim(terminated) == 0 else to] = terminated
+        into["done"][r, slot, end - 1] = True
+        into["mask"][r, slot, to] = True
+        if self._probs is not None and probs is not None:
+            self._probs.numpy()[r, slot, to] = probs
+        self.valid[r, slot] = True
+        self._used[r, slot] = end
+        self._returns[r].append(float(rewards.sum(dtype=np.float64)))
+
+    def batch(self, invalid: Sequence[float]) -> UserBatch:
+        """The batch; `invalid`: users of each replica without usable data."""
+        both = zip(self._returns, invalid, strict=True)
+        stats = [train_stats(returns, count) for returns, count in both]
+        return UserBatch(
+            **cast(Any, self.steps), valid=self.valid, stats=stats, behavior_probs=self._probs
+        )
 
 
 @dataclass(frozen=True)

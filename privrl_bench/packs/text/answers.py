@@ -35,8 +35,8 @@ from privrl_bench.packs.text.generation import (
 from privrl_bench.packs.text.task import TextTask
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import TextBatch
-from privrl_bench.users.collectors.batches import train_stats
 from privrl_bench.users.collectors.collector import BatchShape, Collector
+from privrl_bench.users.collectors.shards import train_stats
 from privrl_bench.users.collectors.substitutes import (
     CRAFTED,
     NULL,

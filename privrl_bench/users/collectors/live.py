@@ -33,14 +33,18 @@ from privrl_bench.privacy.devices import DeviceNoise
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.rollout import advance, finite, lost, rollout
 from privrl_bench.types import EnvSpec, UserBatch
-from privrl_bench.users.collectors import batches
 from privrl_bench.users.collectors.collector import BatchShape, Collector
-from privrl_bench.users.collectors.shards import GroupedSampler
+from privrl_bench.users.collectors.shards import (
+    GroupedSampler,
+    blank_of,
+    clear_idle,
+    train_stats,
+)
 from privrl_bench.users.collectors.substitutes import SubstituteUser, Substitution
 
 
 def _stats(finished: list[list[float]], bad_users: np.ndarray) -> list[dict[str, float]]:
-    return [batches.train_stats(done, bad_users[r].sum()) for r, done in enumerate(finished)]
+    return [train_stats(done, bad_users[r].sum()) for r, done in enumerate(finished)]
 
 
 class UserSlots:
@@ -212,7 +216,7 @@ class SimulatedCollector(Collector):
         """
         shape, spec, now = self.shape, self._spec, scaled
         # Time comes first: every step writes one contiguous piece.
-        batch = batches.blank_of(spec, (shape.steps, shape.replicas, shape.users))
+        batch = blank_of(spec, (shape.steps, shape.replicas, shape.users))
         arrays = {name: x.numpy() for name, x in batch.items()}  # faster for few numbers
         finished: list[list[float]] = [[] for _ in range(shape.replicas)]
 
@@ -246,7 +250,7 @@ class SimulatedCollector(Collector):
                 if step.done.any():
                     for r, u in zip(*np.nonzero(step.done & step.fine), strict=True):
                         finished[r].append(float(self._return[r, u]))
-        batches.clear_idle(batch)
+        clear_idle(batch)
         return batch, finished
 
     def _show(

@@ -16,9 +16,9 @@ from torch import Tensor
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, UserBatch
-from privrl_bench.users.collectors.batches import blank_of, train_stats
 from privrl_bench.users.collectors.collector import BatchShape, Collector
 from privrl_bench.users.collectors.live import SimulatedCollector, SimulatedSubstitution
+from privrl_bench.users.collectors.shards import blank_of, train_stats
 from privrl_bench.users.collectors.substitutes import Substitution, replace_batches
 
 KEPT = "kept."  # prefix of the tensors of a state that users keep, [R, population, T, ...]

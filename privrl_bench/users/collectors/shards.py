@@ -9,17 +9,19 @@ the same bits, however a round is split over shards and workers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from privrl_bench.models.policy import Policy
-from privrl_bench.types import TextBatch, UserBatch
+from privrl_bench.types import EnvSpec, TextBatch, UserBatch
 
 _USERS = 16  # of a group of `GroupedSampler`
+_NUMBERS = 500_000  # values of observations in one shard, for each replica
 AnyBatch = TypeVar("AnyBatch", UserBatch, TextBatch)
 
 
@@ -49,6 +51,59 @@ def some_of(batch: AnyBatch, start: int, stop: int) -> AnyBatch:
         if isinstance(getattr(batch, f.name), Tensor)
     }
     return replace(batch, first=batch.first + start, **tensors)
+
+
+def shard_size(spec: EnvSpec, steps: int) -> int:
+    """Users of a shard where a round takes all users; independent of the number of replicas."""
+    return max(1, min(512, _NUMBERS // (steps * spec.obs_dim)))
+
+
+def blank(
+    leading: tuple[int, ...], obs_dim: int, action_shape: tuple[int, ...] = ()
+) -> dict[str, Tensor]:
+    """Steps that did not happen: zeros [*leading, ...] by the names of `UserBatch`.
+
+    Actions are choices (int64) if `action_shape` is empty, else real numbers (float32).
+    """
+    action_dtype = torch.float32 if action_shape else torch.long
+    return {
+        "obs": torch.zeros(*leading, obs_dim),
+        "next_obs": torch.zeros(*leading, obs_dim),
+        "actions": torch.zeros(*leading, *action_shape, dtype=action_dtype),
+        "rewards": torch.zeros(leading),
+        **{name: torch.zeros(leading, dtype=torch.bool) for name in ("terminated", "done", "mask")},
+    }
+
+
+def blank_of(spec: EnvSpec, leading: tuple[int, ...]) -> dict[str, Tensor]:
+    """`blank` for the observations and actions of an environment."""
+    return blank(leading, spec.obs_dim, () if spec.discrete else (spec.actions,))
+
+
+def clear_idle(steps: dict[str, Tensor]) -> None:
+    """Set observations and actions to zero, in place, where `steps["mask"]` says that no step happened."""
+    if steps["mask"].all():
+        return
+    idle = ~steps["mask"]
+    for name in ("obs", "next_obs", "actions"):
+        steps[name][idle] = 0
+
+
+def train_stats(
+    returns: Sequence[float] | Tensor, invalid: float, mean: Callable[[Any], Any] = np.mean
+) -> dict[str, float]:
+    """Private metrics of one replica's users in one round.
+
+    Args:
+        returns: undiscounted returns of the episodes that ended.
+        invalid: users without usable data.
+        mean: of `returns`.
+    """
+    return {
+        "train/return_mean": float(mean(returns)) if len(returns) else math.nan,
+        "train/episodes": float(len(returns)),
+        "train/invalid_users": float(invalid),
+    }
 
 
 class GroupedSampler:
