@@ -141,11 +141,11 @@ class SignalScaler:
         std = np.sqrt(var + 1e-8)
         return FrozenScaling(mean, std, self._config.obs_clip)
 
-    def get_state(self) -> dict[str, Tensor]:
-        """Return tensors for the checkpoint; none where nothing is learned from slots."""
+    def _statistics(self) -> dict[str, np.ndarray]:
+        """What is learned from slots, by reference; empty: nothing is."""
         if not self._running:
             return {}
-        arrays = {
+        return {
             "obs_mean": self._obs.mean,
             "obs_var": self._obs.var,
             "obs_count": self._obs.count,
@@ -154,16 +154,13 @@ class SignalScaler:
             "return_count": self._returns.count,
             "running_return": self._running_return,
         }
-        return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+
+    def get_state(self) -> dict[str, Tensor]:
+        """Return tensors for the checkpoint; none where nothing is learned from slots."""
+        return {name: torch.from_numpy(x.copy()) for name, x in self._statistics().items()}
 
     def set_state(self, state: dict[str, Tensor]) -> None:
         """Restore `get_state`."""
-        if not self._running:
-            return
-        arrays = {name: x.numpy().copy() for name, x in state.items()}
-        self._obs.mean, self._obs.var = arrays["obs_mean"], arrays["obs_var"]
-        self._obs.count = arrays["obs_count"]
-        self._returns.mean, self._returns.var = arrays["return_mean"], arrays["return_var"]
-        self._returns.count = arrays["return_count"]
-        self._running_return = arrays["running_return"]
+        for name, x in self._statistics().items():
+            x[...] = state[name].numpy()
         self._refresh()
