@@ -3,8 +3,8 @@
 A model maps (observation, action) to (change of observation, reward). Observations are scaled, actions in
 [-1, 1]; `Units` standardises the targets. A member's network outputs means and log variances, the latter softly
 bounded by constants. (MOPO's code learns the bounds; here all trained parameters are part of a member's vector,
-which is clipped.) Differences are measured in the ensemble's
-public units: the penalty of a reward is `penalty` * u standard deviations of the public rewards.
+which is clipped.) Differences are measured in the ensemble's public units: the penalty of a reward is `penalty`
+* u standard deviations of the public rewards.
 
 Source:
     Yu et al. 2020 (MOPO), Chua et al. 2018; "Differentially Private Deep Model-Based RL", section 4.3,
