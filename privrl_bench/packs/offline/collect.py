@@ -42,8 +42,8 @@ together:              runs or episodes that are played at the same time
 With a known policy (uniform, or a file of action values; see models/fixed_policies.py) every step has the
 probability of its action: data for policy evaluation. The policy of a run acts stochastically, in the
 environment of its training unless `env` names another. The card of the dataset (a plot of returns, provenance,
-the overrides) is in outputs/collect/<name>. Rerun the same command to resume. Of two values for one key the
-later one counts."""
+the overrides) is in outputs/collect/<name>. Rerun the same command to resume: it keeps the groups of `together`
+runs or episodes that were done. Of two values for one key the later one counts."""
 ROOT = Path("outputs/collect")
 _OF_RUNS = ("runs", "steps", "name", "together")
 _OF_POLICY = ("policy", "episodes", "name", "together")

@@ -26,7 +26,7 @@ from privrl_bench.packs.offline.datasets.trajectories import (
     moments,
     split_users,
 )
-from privrl_bench.packs.offline.ope.linear_values import ActingPolicy, behavior_probs_of
+from privrl_bench.packs.offline.ope.linear_evaluation import ActingPolicy, behavior_probs_of
 from privrl_bench.privacy.sampling.sampler import Cohort
 from privrl_bench.types import EnvSpec, Transitions, UserBatch
 from privrl_bench.users.collectors.collector import BatchShape, Collector

@@ -16,6 +16,7 @@ from privrl_bench.packs.offline.model_based.ensemble import (
     n_step,
     pairwise,
 )
+from privrl_bench.packs.offline.model_based.model_based_settings import PrimorlConfig
 
 UNITS = Units(torch.tensor([0.1, -0.2, 0.3, -1.0]), torch.tensor([0.5, 1.0, 2.0, 3.0]))
 POLICY = SquashedPolicy(BOX, (7,))
@@ -43,6 +44,14 @@ def test_uncertainties_by_hand() -> None:
     three = torch.tensor([[0.0], [1.0], [-2.0]])[None, :, None]
     assert pairwise(three, three).tolist() == [[3.0]]
     assert pairwise(three[:, :1], three[:, :1]).tolist() == [[0.0]]
+
+
+def rollouts(uncertainty, penalty, length, gamma, n=1, bound=10.0):
+    """Rollouts with these settings."""
+    config = PrimorlConfig(
+        uncertainty=uncertainty, penalty=penalty, rollout_length=length, gamma=gamma, n_step=n
+    )
+    return ModelRollouts(ENSEMBLE, POLICY, config, bound)
 
 
 def by_hand(models, actor, starts, uncertainty, penalty, length, bound):
@@ -81,7 +90,7 @@ def by_hand(models, actor, starts, uncertainty, penalty, length, bound):
 @pytest.mark.parametrize("bound", [1.5, 1e3])
 def test_rollouts_are_those_of_the_loop(uncertainty, bound) -> None:
     models, actor, starts = parameters()
-    dreams = ModelRollouts(ENSEMBLE, POLICY, uncertainty, 0.7, 4, 0.9, 1, bound)
+    dreams = rollouts(uncertainty, 0.7, 4, 0.9, bound=bound)
     found = dreams(models, actor, starts, draws())
     assert (found.discount == 0.9).all()
     with torch.no_grad():
@@ -93,10 +102,7 @@ def test_rollouts_are_those_of_the_loop(uncertainty, bound) -> None:
 
 def test_the_penalty_lowers_rewards_alone() -> None:
     models, actor, starts = parameters()
-    free, bound = (
-        ModelRollouts(ENSEMBLE, POLICY, "mpd", p, 3, 0.9)(models, actor, starts, draws())
-        for p in (0, 2)
-    )
+    free, bound = (rollouts("mpd", p, 3, 0.9)(models, actor, starts, draws()) for p in (0, 2))
     for name in ("obs", "action", "next_obs"):
         assert torch.equal(getattr(free, name), getattr(bound, name))
     assert (bound.reward < free.reward).all()
@@ -104,7 +110,7 @@ def test_the_penalty_lowers_rewards_alone() -> None:
 
 def test_a_replica_dreams_alone() -> None:
     models, actor, starts = parameters()
-    dreams = ModelRollouts(ENSEMBLE, POLICY, "ma", 1.0, 3, 0.9)
+    dreams = rollouts("ma", 1.0, 3, 0.9)
     both = dreams(models, actor, starts, draws())
     lone = dreams(models[1:], actor[1:], starts[1:], draws()[1:])
     for a, b in zip(both, lone, strict=True):
@@ -114,10 +120,7 @@ def test_a_replica_dreams_alone() -> None:
 def test_rewards_of_n_steps() -> None:
     """By hand, and shorter at the end of a rollout."""
     models, actor, starts = parameters()
-    one, three = (
-        ModelRollouts(ENSEMBLE, POLICY, "ma", 1.0, 4, 0.5, n)(models, actor, starts, draws())
-        for n in (1, 3)
-    )
+    one, three = (rollouts("ma", 1.0, 4, 0.5, n)(models, actor, starts, draws()) for n in (1, 3))
     assert torch.equal(three.obs, one.obs)
     assert torch.equal(three.action, one.action)
     reward, after = one.reward.reshape(2, 4, 4), one.next_obs.reshape(2, 4, 4, 3)

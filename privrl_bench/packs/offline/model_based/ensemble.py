@@ -25,6 +25,7 @@ from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.models.bounded import SquashedPolicy
 from privrl_bench.models.mlp import Mlp
 from privrl_bench.packs.offline.model_based.ensemble_training import LEAST, MOST
+from privrl_bench.packs.offline.model_based.model_based_settings import ModelBasedConfig
 
 
 class Units(NamedTuple):
@@ -157,21 +158,13 @@ class ModelRollouts:
     Attributes:
         ensemble: the models.
         policy: the policy.
-        uncertainty: a key of `UNCERTAINTY`.
-        penalty: lambda, weight of the uncertainty.
-        length: H, steps of a rollout.
-        gamma: discount factor.
-        n_step: rewards that are summed before bootstrapping, fewer at the end of a rollout.
+        config: length, penalty and discount of the rollouts.
         bound: scaled observations are clamped to [-bound, bound], a public constant.
     """
 
     ensemble: Ensemble
     policy: SquashedPolicy
-    uncertainty: str
-    penalty: float
-    length: int
-    gamma: float
-    n_step: int = 1
+    config: ModelBasedConfig
     bound: float = 10.0
 
     def __call__(
@@ -188,13 +181,13 @@ class ModelRollouts:
         Returns:
             Transitions [R, H * B, ...].
         """
-        units, members = self.ensemble.units, self.ensemble.members
-        unsure = UNCERTAINTY[self.uncertainty]
+        units, members, config = self.ensemble.units, self.ensemble.members, self.config
+        unsure = UNCERTAINTY[config.uncertainty]
         size, width = starts.shape[1], self.ensemble.targets
         steps = []
         with torch.inference_mode():
             act, obs = self.policy.sampler(actor), starts
-            for _ in range(self.length):
+            for _ in range(config.rollout_length):
                 noise = torch.stack([self.policy.draw(g, size) for g in draws])
                 action = act(obs, noise)
                 mean, log_var = self.ensemble.predict(models, torch.cat([obs, action], dim=-1))
@@ -207,9 +200,9 @@ class ModelRollouts:
                 )
                 change = drawn.squeeze(1) * units.std + units.mean
                 after = (obs + change[..., :-1]).clamp(-self.bound, self.bound)
-                worst = self.penalty * units.std[-1] * unsure(mean, log_var)
-                later = torch.full(obs.shape[:2], self.gamma)
+                worst = config.penalty * units.std[-1] * unsure(mean, log_var)
+                later = torch.full(obs.shape[:2], config.gamma)
                 steps.append(Batch(obs, action, change[..., -1] - worst, after, later))
                 obs = after
-        steps = n_step(steps, self.n_step)
+        steps = n_step(steps, config.n_step)
         return Batch(*(torch.cat(parts, dim=1) for parts in zip(*steps, strict=True)))

@@ -83,15 +83,7 @@ class ModelBased(Algorithm):
             -float(spec.actions) if entropy is None else entropy,
             config.temperature,
         )
-        self._model_rollouts = ModelRollouts(
-            self.ensemble,
-            self.policy,
-            config.uncertainty,
-            config.penalty,
-            config.rollout_length,
-            config.gamma,
-            config.n_step,
-        )
+        self._model_rollouts = ModelRollouts(self.ensemble, self.policy, config)
 
     def terms(self) -> AlgorithmTerms:
         """Policy training goes on after the last release."""

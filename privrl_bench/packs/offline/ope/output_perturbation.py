@@ -31,8 +31,12 @@ import torch
 from privrl_bench.algorithms.base import AlgorithmContext
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
-from privrl_bench.packs.offline.ope.linear_evaluation import EvaluationAlgorithm, unpadded
-from privrl_bench.packs.offline.ope.linear_values import Cells, cells
+from privrl_bench.packs.offline.ope.linear_evaluation import (
+    Cells,
+    EvaluationAlgorithm,
+    cells,
+    unpadded,
+)
 from privrl_bench.packs.offline.ope.ope_settings import DpLslConfig, OutputConfig
 from privrl_bench.packs.offline.ope.policy_evaluation import (
     SmoothSolution,
