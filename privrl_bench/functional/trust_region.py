@@ -5,7 +5,7 @@ xi ~ N(0, I_d). Each function returns the largest S, in the units of g, for whic
 region with probability 1 - beta. Arguments and results are floats or arrays that broadcast.
 
 Source:
-    "Differentially Private Policy Gradient" (Rio, Barlier, Colin), propositions 4.4 to 4.7. Errors of
+    "Differentially Private Policy Gradient" (Rio, Barlier, Colin), propositions 4.4, 4.5 and 4.7. Errors of
     the text are corrected here and noted.
 """
 
@@ -44,20 +44,6 @@ def l2_clip_markov(eta: Any, z: Any, alpha: float, beta: float, dim: int) -> Any
     0.155974
     """
     return np.sqrt(2.0 * alpha * beta / (1.0 + np.asarray(z, float) ** 2 * dim)) / eta
-
-
-def gap_clip(eta: Any, z: Any, lam: float, beta: float, gradient_norm: Any) -> Any:
-    """Compute proposition 4.6: noise lowers the linearised objective by at most `lam`, by Cantelli.
-
-    The objective changes by eta <g, clipped g + z S xi>, whose noise has standard deviation eta z S |g|.
-    `gradient_norm` is private data of one user: a clip that uses it is not public (the paper does not
-    say so).
-
-    >>> round(float(gap_clip(1.0, 1.0, 1.0, 0.05, 2.0)), 6)
-    0.114708
-    """
-    spread = np.asarray(eta, float) * z * gradient_norm
-    return lam / spread * np.sqrt(beta / (1.0 - beta))
 
 
 def kl_clip(eta: Any, z: Any, alpha: float, beta: float, largest: Any, trace: Any) -> Any:

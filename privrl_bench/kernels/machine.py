@@ -89,18 +89,13 @@ def uses_kernels(params: Tensor, device: str = "cpu") -> bool:
     return device == "cpu" and params.dtype == torch.float32
 
 
-def most_workers() -> int:
-    """Largest number of processes that a run may request."""
-    return max(64, 4 * cores())
-
-
 def check_hardware(run: RunConfig) -> None:
     """Check that this machine has what a run requests.
 
     Raises:
         ConfigError: too many processes, no CUDA device, or no Ray.
     """
-    count, most = run.hardware.workers, most_workers()
+    count, most = run.hardware.workers, max(64, 4 * cores())
     if run.hardware.engine == "ray":
         if importlib.util.find_spec("ray") is None:
             raise ConfigError("hardware", "ray is not installed: pip install 'privrl-bench[ray]'")

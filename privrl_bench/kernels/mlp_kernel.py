@@ -1,7 +1,7 @@
 """Forward and backward pass of a multilayer perceptron, and Adam, for compiled training.
 
-The parts of `mlp_training`, `ensemble_training` and `q_training`, in single precision on the CPU. The
-activation is an integer constant of the calling kernel, so that the compiler removes the branches of the
+The parts of `mlp_training`, `actor_critic_training` and the kernels of packs, in single precision on the CPU.
+The activation is an integer constant of the calling kernel, so that the compiler removes the branches of the
 others.
 
 Memory layout: the parameter vector is that of `models.mlp.Mlp`. `layers` holds the input and the output of

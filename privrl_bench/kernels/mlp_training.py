@@ -1,6 +1,6 @@
 """Local training of policies and critics in compiled code, one user after the other.
 
-Equal to `user_training.BatchedUserTrainer` up to rounding (tested). The batched form reads and writes the
+Equal to `user_training.batched` up to rounding (tested). The batched form reads and writes the
 parameters and moments of all users in each operation. Here the training of one user is finished before
 the next begins, so that its arrays stay in the cache. The result of a user does not depend, to the last
 bit, on the other users or on the number of threads.

@@ -91,7 +91,7 @@ class SquashedPolicy(_Bounded):
         unpacked = self.net.unpack(params)
 
         def act(obs: Tensor, noise: Tensor) -> Tensor:
-            mean, log_std = self._heads(self.net.layers(unpacked, obs)[-1])
+            mean, log_std = self._heads(self.net.apply(unpacked, obs))
             return torch.tanh(torch.addcmul(mean, log_std.exp(), noise))
 
         return act
@@ -119,7 +119,7 @@ class DeterministicPolicy(_Bounded):
         unpacked = self.net.unpack(params)
 
         def act(obs: Tensor, noise: Tensor) -> Tensor:
-            mean = torch.tanh(self.net.layers(unpacked, obs)[-1])
+            mean = torch.tanh(self.net.apply(unpacked, obs))
             return mean.add(noise, alpha=self._exploration).clamp(-1.0, 1.0)
 
         return act

@@ -128,12 +128,12 @@ class Cnn:
     def forward(self, params: Tensor, x: Tensor) -> Tensor:
         """Apply N networks [N, P] to N batches [N, B, in]; returns [N, B, out]."""
         unpacked = self.unpack(params)
-        return torch.cat([self.layers(unpacked, part)[-1] for part in x.split(_PIECE, dim=1)], 1)
+        return torch.cat([self.apply(unpacked, part) for part in x.split(_PIECE, dim=1)], 1)
 
     def by_rows(self, params: Tensor) -> Callable[[Tensor], Tensor]:
         """Return the networks as a function [N, B, in] -> [N, B, out] without a gradient."""
         unpacked = self.unpack(params.detach())
-        return lambda x: self.layers(unpacked, x)[-1]
+        return lambda x: self.apply(unpacked, x)
 
     @torch.no_grad()
     def values(self, params: Tensor, obs: Tensor) -> Tensor:
@@ -147,15 +147,13 @@ class Cnn:
             return x.unflatten(2, (channels, height, width)) * scale
         return x.unflatten(2, (height, width, channels)).movedim(4, 2) * scale
 
-    def layers(self, unpacked: Unpacked, x: Tensor) -> list[Tensor]:
-        """Return patches and results of both convolutions, then the input and outputs of the dense layers."""
-        images, found = self._pixels(x), []
+    def apply(self, unpacked: Unpacked, x: Tensor) -> Tensor:
+        """Return the outputs [N, B, out] for x [N, B, in] and the result of `unpack`."""
+        images = self._pixels(x)
         for one, (weight, bias) in zip(self.convolutions, unpacked, strict=False):
-            patches = one.patches(images)
-            result = torch.relu(torch.baddbmm(bias, patches, weight))
-            found += [patches, result]
+            result = torch.relu(torch.baddbmm(bias, one.patches(images), weight))
             images = one.images(result, x.shape[1])
-        return found + self.dense.layers(unpacked[len(self.convolutions) :], images.flatten(2))
+        return self.dense.apply(unpacked[len(self.convolutions) :], images.flatten(2))
 
 
 Network = Mlp | Cnn  # with the same methods

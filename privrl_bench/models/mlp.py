@@ -87,7 +87,7 @@ class Mlp:
         Returns:
             [N, B, out].
         """
-        return self.layers(self.unpack(params), x)[-1]
+        return self.apply(self.unpack(params), x)
 
     def by_rows(self, params: Tensor) -> Callable[[Tensor], Tensor]:
         """Return the networks as a function [N, B, in] -> [N, B, out] without a gradient.
@@ -100,7 +100,7 @@ class Mlp:
         """
         if self.activation != "tanh" or not uses_kernels(params, params.device.type):
             unpacked = self.unpack(params)
-            return lambda x: self.layers(unpacked, x)[-1]
+            return lambda x: self.apply(unpacked, x)
         weights = np.ascontiguousarray(params.detach().numpy())
         widths = np.array([self.inputs, *self.hidden, self.outputs])
 
@@ -116,13 +116,11 @@ class Mlp:
         """Return the only outputs [R, U, T] of networks [R, P] for obs [R, U, T, D], without a gradient."""
         return self.forward(params, obs.flatten(1, 2)).reshape(obs.shape[:-1])
 
-    def layers(self, unpacked: list[tuple[Tensor, Tensor]], x: Tensor) -> list[Tensor]:
-        """Return the input and the outputs of all layers, [N, B, width] each."""
-        found = [x]
+    def apply(self, unpacked: list[tuple[Tensor, Tensor]], x: Tensor) -> Tensor:
+        """Return the outputs [N, B, out] for x [N, B, in] and the result of `unpack`."""
         bend, last = ACTIVATIONS[self.activation], len(unpacked) - 1
         for index, (weight, bias) in enumerate(unpacked):
             x = torch.baddbmm(bias, x, weight)
             if index < last:
                 x = bend(x)
-            found.append(x)
-        return found
+        return x

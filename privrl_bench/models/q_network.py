@@ -40,7 +40,7 @@ class QPolicy(EnvActions):
         unpacked, epsilon = self.net.unpack(params[:, :-1]), params[:, -1:]
 
         def sample(obs: Tensor, noise: Tensor) -> Tensor:
-            best = self.net.layers(unpacked, obs)[-1].argmax(-1)
+            best = self.net.apply(unpacked, obs).argmax(-1)
             return torch.where(noise[..., 0] < epsilon, self._any(noise), best)
 
         return sample

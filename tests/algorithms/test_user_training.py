@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privrl_bench.algorithms.policy_gradient.user_training import (
-    BatchedUserTrainer,
     PolicyObjective,
     UserOptimizerConfig,
     UserTrainer,
     ValueObjective,
+    batched,
     sequential,
 )
 from privrl_bench.functional.optim import Adam, adam_start
@@ -26,10 +26,6 @@ OBJECTIVES = {
     "box, clipped ratio": PolicyObjective(make_policy(BOX, [4, 3, 5]), 0.05, 0.0, True),
     "value": ValueObjective(Mlp(3, (7, 5), 1)),
 }
-
-
-def batched(start, data, optimizer, objective):
-    return BatchedUserTrainer(objective, "cpu")(start, data, optimizer)
 
 
 def problem(objective, users=5, steps=12, minibatches=3, epochs=2, seed=0):

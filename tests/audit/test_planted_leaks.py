@@ -9,8 +9,10 @@ from test_leaks import CARRIED, CRITIC, base, changed
 
 from privrl_bench.algorithms.policy_gradient.critics import SharedCritic
 from privrl_bench.algorithms.policy_gradient.dppg import Dppg
-from privrl_bench.algorithms.policy_gradient.user_training import UserOptimizerConfig
-from privrl_bench.algorithms.policy_gradient.user_updates import OneGradient
+from privrl_bench.algorithms.policy_gradient.user_training import (
+    USER_UPDATES,
+    UserOptimizerConfig,
+)
 from privrl_bench.audit.compare import OTHER_REPLICA
 from privrl_bench.audit.counterfactual import CounterfactualRun
 from privrl_bench.audit.leaks import find_leaks
@@ -203,13 +205,13 @@ def test_an_average_of_rows_without_noise_that_is_saved(monkeypatch):
 
 
 def test_gradients_scaled_by_the_norms_of_the_cohort(monkeypatch):
-    def scaled(self, state, start, data, order, lr):
+    def scaled(train, clip, state, start, data, order, lr):
         whole = order[:1].flatten(2).unsqueeze(2)
         once = UserOptimizerConfig(whole, 1.0, float("inf"), adam_start(start), plain=True)
-        gradient = self._train(start, data, once)
-        return gradient * (self._clip / gradient.norm(dim=-1).mean())
+        gradient = train(start, data, once)
+        return gradient * (clip / gradient.norm(dim=-1).mean())
 
-    monkeypatch.setattr(OneGradient, "__call__", scaled)
+    monkeypatch.setitem(USER_UPDATES, "gradient", scaled)
     config = changed(algo={"critic": "none", "user_update": "gradient"}, env={"user": "fresh"})
     assert_caught(config, "same round's rows actor")
 

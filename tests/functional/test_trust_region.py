@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from privrl_bench.functional.trust_region import (
-    gap_clip,
     kl_clip,
     l2_clip,
     l2_clip_markov,
@@ -73,11 +72,3 @@ def test_the_fisher_metric_holds_with_its_half_and_not_without() -> None:
     squared = np.einsum("nd,de,ne->n", moved, flat, moved)
     assert (squared / 2 <= ALPHA).all()
     assert not (squared <= ALPHA).any()
-
-
-@pytest.mark.parametrize("beta", [0.05, 0.2])
-def test_noise_costs_the_objective_at_most_lambda(beta) -> None:
-    gradient = np.array([0.3, -1.2, 0.5])
-    length, eta, z, lam = float(np.linalg.norm(gradient)), 1.3, 0.8, 0.6
-    noise = steps(eta, z, gap_clip(eta, z, lam, beta, length), 1e-12 * gradient, seed=4) @ gradient
-    assert (noise < -lam).mean() < beta

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,8 @@ import numpy as np
 import pytest
 
 from privrl_bench.envs import hiv
-from privrl_bench.kernels import jit, mlp_training, q_training, ridge
+from privrl_bench.kernels import actor_critic_training, jit, mlp_training
+from privrl_bench.packs.imitations import q_training
 from privrl_bench.packs.offline.model_based import ensemble_training
 
 PROGRAM = """
@@ -94,9 +94,13 @@ def learn():
     return q_training.learn
 
 
-def solve_users():
-    ridge.solve_users(zeros(1, 4, 3), zeros(1, 4), zeros(1) + 4, 0.1, zeros(1, 3))
-    return ridge.solve_users
+def train_pooled():
+    order, widths = np.zeros((1, 1, 1, 2), np.int64), [np.array([2, 3, n]) for n in (2, 1)]
+    actor_critic_training.train_pooled(
+        *(zeros(3, 1, 17), zeros(3, 1, 13), zeros(1, 4, 7), order, *widths),
+        *((0, 0.2, 0.1, True), (0.5, 0.2), 0.5, 0, 1e-3),
+    )
+    return actor_critic_training.train_pooled
 
 
 def days():
@@ -104,7 +108,7 @@ def days():
     return hiv._days
 
 
-@pytest.mark.parametrize("used", [train_users, train_models, learn, solve_users, days])
+@pytest.mark.parametrize("used", [train_users, train_models, learn, train_pooled, days])
 def test_a_kernel_holds_its_parts(used):
     """The linker may replace any other function in the module, so no other may reorder sums."""
     kernel = used()
@@ -195,74 +199,6 @@ def test_without_a_folder_to_write_to_code_is_compiled(modules, monkeypatch):
     assert kept(total) == []
 
 
-@pytest.fixture
-def temporary(tmp_path, monkeypatch):
-    """The system's temporary folder, where no other cache folder is writable; and the lines that are said."""
-    folder, lines = tmp_path / "tmp", []
-    folder.mkdir(mode=0o700)
-    monkeypatch.setattr(jit.tempfile, "tempdir", str(folder))
-    monkeypatch.setattr(jit._Impl, "_locator_classes", [jit._TemporaryLocator])
-    jit._temporary_folder.cache_clear()
-    jit.tell_of_compiling(lines.append)
-    yield folder, lines
-    jit.tell_of_compiling(None)
-    jit._temporary_folder.cache_clear()
-
-
-def test_without_another_folder_code_is_kept_in_a_private_temporary_one(modules, temporary):
-    folder, lines = temporary
-    total = modules()
-    assert total(np.ones(3)) == 6.0
-    assert total(np.ones(3, np.float32)) == 6.0
-    private = folder / f"privrl_bench-{os.geteuid()}-0"
-    assert stat.S_IMODE(private.stat().st_mode) == 0o700
-    assert [private in path.parents for path in kept(total)] == [True, True]
-    assert len(lines) == 1
-    assert f"later runs load them from {private}" in lines[0]
-    jit.tell_of_compiling(lines.append)  # the next run, or a worker
-    jit._temporary_folder.cache_clear()
-    again = modules()
-    assert again(np.ones(3)) == 6.0
-    assert hits(again) == 1
-    assert len(lines) == 1
-
-
-def plant_link(path):
-    path.with_name("elsewhere").mkdir(mode=0o700)
-    path.symlink_to(path.with_name("elsewhere"))
-
-
-def plant_open_folder(path):
-    path.mkdir()
-    path.chmod(0o777)
-
-
-@pytest.mark.parametrize("plant", [plant_link, plant_open_folder, Path.touch])
-def test_a_planted_temporary_folder_is_not_used(modules, temporary, plant):
-    folder, _ = temporary
-    plant(folder / f"privrl_bench-{os.geteuid()}-0")
-    total = modules()
-    total(np.ones(3))
-    (path,) = kept(total)
-    assert path.parents[1].name == f"privrl_bench-{os.geteuid()}-1"
-
-
-def test_a_temporary_folder_of_another_user_is_not_used(temporary, monkeypatch):
-    monkeypatch.setattr(jit.os, "geteuid", lambda: os.getuid() + 1)  # what we make is another's
-    assert jit._temporary_folder() is None
-
-
-@pytest.mark.parametrize("mode", [0o777, 0o770])
-def test_a_temporary_folder_that_others_can_exchange_is_not_used(modules, temporary, mode):
-    folder, lines = temporary
-    folder.chmod(mode)
-    total = modules()
-    assert total(np.ones(3)) == 6.0
-    assert list(folder.iterdir()) == []
-    assert len(lines) == 1
-    assert "in every run" in lines[0]
-
-
 def test_a_full_disk_is_reported(modules, monkeypatch):
     lines = []
     monkeypatch.setattr(jit, "_say", lines.append)
@@ -274,14 +210,3 @@ def test_a_full_disk_is_reported(modules, monkeypatch):
     monkeypatch.setattr(Path, "write_bytes", full)
     assert total(np.ones(3)) == 6.0
     assert "No space left on device; every run compiles them" in lines[1]
-
-
-def test_a_kernel_calls_parts_only(modules, tmp_path):
-    modules()
-    (tmp_path / "kernel_of_test.py").write_text(
-        KERNEL.format(parts="parts_of_test").replace("import jit", "import exact_jit, jit")
-        + "\n\n@exact_jit\ndef calls(x):\n    return total(x)\n"
-    )
-    modules()
-    with pytest.raises(TypeError, match="total: what a kernel calls must be a part"):
-        sys.modules["kernel_of_test"].calls(np.ones(3))

@@ -5,7 +5,7 @@ Each critic declares its blocks of a user's row, and what it releases outside th
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,18 +49,28 @@ class TrainingBatch(NamedTuple):
     lr: float
 
 
-class Critic(Protocol):
-    """A state-value estimate and its training on users."""
+class Critic:
+    """A state-value estimate and its training on users.
 
-    caveats: ClassVar[dict[str, str]]
+    This one is no critic: the advantage is the user's own discounted reward-to-go.
+
+    Args:
+        config: settings of the algorithm.
+        context: Context of the run.
+    """
+
+    caveats: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, config: DppgConfig, context: AlgorithmContext):
+        self._config, self._context = config, context
 
     def blocks(self) -> tuple[Block, ...]:
         """The critic's blocks of a user's row."""
-        ...
+        return ()
 
     def init(self, streams: list[Streams]) -> dict[str, Tensor]:
         """The critic's initial state tensors, from the random streams of each replica."""
-        ...
+        return {}
 
     def values(self, state: State, obs: Tensor) -> Tensor:
         """Estimate the values of observations.
@@ -72,7 +82,7 @@ class Critic(Protocol):
         Returns:
             [R, U, T] values.
         """
-        ...
+        return torch.zeros(obs.shape[:-1])
 
     def user_update(self, state: State, users: UserBatch, batch: TrainingBatch) -> CriticOutput:
         """Compute the critic's part of a contribution.
@@ -85,21 +95,17 @@ class Critic(Protocol):
         Returns:
             The critic's blocks of the users' rows by name, and the tensors that bypass the gate by caveat.
         """
-        ...
+        return {}, {}
 
     def server(self, state: State, released: Released) -> dict[str, Tensor]:
         """The critic's new state tensors after a release."""
-        ...
+        return {}
 
 
-class SharedCritic:
+class SharedCritic(Critic):
     """The paper's critic: a network whose changes of users are averaged without noise.
 
     It is not private, which `caveats` declares.
-
-    Args:
-        config: settings of the algorithm.
-        context: Context of the run.
 
     Source: "Differentially Private Policy Gradient", algorithm 3.
     """
@@ -110,14 +116,9 @@ class SharedCritic:
     }
 
     def __init__(self, config: DppgConfig, context: AlgorithmContext):
-        self._config = config
-        self._context = context
+        super().__init__(config, context)
         self._net = make_network(context.spec, tuple(config.hidden), 1, config.network)
         self._train = UserTrainer(ValueObjective(self._net), context.device)
-
-    def blocks(self) -> tuple[Block, ...]:
-        """No blocks: the critic bypasses the gate."""
-        return ()
 
     def init(self, streams: list[Streams]) -> dict[str, Tensor]:
         """Orthogonal initial weights [R, P]."""
@@ -186,22 +187,16 @@ def ridge_regressions(phi: Tensor, target: Tensor, count: Tensor, ridge: float) 
     return solution
 
 
-class PrivateCritic:
+class PrivateCritic(Critic):
     """A critic that is linear in fixed random Fourier features, released as a second block of the row.
 
     With `algo.network=cnn` the features are those of scaled pixels.
 
     Each user contributes the ridge regression of their residuals, clipped at `critic_clip`.
-
-    Args:
-        config: settings of the algorithm.
-        context: Context of the run.
     """
 
-    caveats: ClassVar[dict[str, str]] = {}
-
     def __init__(self, config: DppgConfig, context: AlgorithmContext):
-        self._config = config
+        super().__init__(config, context)
         image = context.spec.image if config.network == "cnn" else None
         self._features = FourierFeatures(
             context.spec.obs_dim,
@@ -243,36 +238,7 @@ class PrivateCritic:
         return {"critic": state.tensors["critic"] + released.values["critic"]}
 
 
-class NoCritic:
-    """No critic: the advantage is the user's own discounted reward-to-go."""
-
-    caveats: ClassVar[dict[str, str]] = {}
-
-    def blocks(self) -> tuple[Block, ...]:
-        """No blocks."""
-        return ()
-
-    def init(self, streams: list[Streams]) -> dict[str, Tensor]:
-        """No tensors."""
-        return {}
-
-    def values(self, state: State, obs: Tensor) -> Tensor:
-        """Zeros [R, U, T]."""
-        return torch.zeros(obs.shape[:-1])
-
-    def user_update(self, state: State, users: UserBatch, batch: TrainingBatch) -> CriticOutput:
-        """No rows, and nothing outside the gate."""
-        return {}, {}
-
-    def server(self, state: State, released: Released) -> dict[str, Tensor]:
-        """No tensors."""
-        return {}
-
-
 def make_critic(config: DppgConfig, context: AlgorithmContext) -> Critic:
     """The critic named by `algo.critic`."""
-    if config.critic == "shared":
-        return SharedCritic(config, context)
-    if config.critic == "private":
-        return PrivateCritic(config, context)
-    return NoCritic()
+    kinds = {"shared": SharedCritic, "private": PrivateCritic, "none": Critic}
+    return kinds[config.critic](config, context)

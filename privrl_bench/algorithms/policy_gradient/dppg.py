@@ -30,8 +30,12 @@ from privrl_bench.algorithms.base import (
 from privrl_bench.algorithms.policy_gradient.critics import TrainingBatch, make_critic
 from privrl_bench.algorithms.policy_gradient.moments import PrivateMoments
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
-from privrl_bench.algorithms.policy_gradient.user_training import PolicyObjective, UserTrainer
-from privrl_bench.algorithms.policy_gradient.user_updates import LAST, USER_UPDATES
+from privrl_bench.algorithms.policy_gradient.user_training import (
+    LAST,
+    USER_UPDATES,
+    PolicyObjective,
+    UserTrainer,
+)
 from privrl_bench.functional.averaging import AVERAGE, averaged
 from privrl_bench.functional.discounted_returns import gae, normalize
 from privrl_bench.functional.rng import Streams
@@ -61,8 +65,7 @@ class Dppg(Algorithm):
             config.entropy_coef,
             config.normalize_advantage and config.advantage_scope == "minibatch",
         )
-        trainer = UserTrainer(objective, context.device)
-        self._update = USER_UPDATES[config.user_update](trainer, context.privacy.clip)
+        self._train = UserTrainer(objective, context.device)
         self._context = context
 
     def blocks(self) -> tuple[Block, ...]:
@@ -133,7 +136,8 @@ class Dppg(Algorithm):
         with torch.no_grad():
             old, entropy = self.policy.log_prob(start, data["obs"], data["action"])
         data["old"] = old
-        change = self._update(state, start, data, order, lr)
+        update, clip = USER_UPDATES[config.user_update], self._context.privacy.clip
+        change = update(self._train, clip, state, start, data, order, lr)
         batch = TrainingBatch(values, targets, order, lr)
         critic_rows, bypass = self.critic.user_update(state, users, batch)
         rows = {"actor": change.reshape(replicas, count, -1), **critic_rows}

@@ -1,9 +1,12 @@
-"""A user's training: every user trains a copy of the parameters on their own data."""
+"""A user's training: every user trains a copy of the parameters on their own data.
+
+A row of one user depends on no other user.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -12,41 +15,24 @@ from torch import Tensor
 from privrl_bench.algorithms.base import take_steps
 from privrl_bench.functional.discounted_returns import normalize
 from privrl_bench.functional.losses import surrogate_loss, value_loss
-from privrl_bench.functional.optim import Adam, adam_step, project
+from privrl_bench.functional.optim import Adam, adam_start, adam_step, project
 from privrl_bench.kernels.machine import uses_kernels
 from privrl_bench.kernels.mlp_training import train_users
 from privrl_bench.kernels.policy_heads import SQUARED, Head
 from privrl_bench.models.cnn import Network
 from privrl_bench.models.mlp import Mlp
 from privrl_bench.models.policy import NetPolicy
+from privrl_bench.types import State
 
-
-class TrainingObjective(Protocol):
-    """The loss of every user, on minibatches of tensors [N, B, ...] named as in `columns`.
-
-    It is defined twice, for the two implementations of a user's training: as a function of tensors, and as the
-    head of a network for compiled code. Tests compare the two.
-    """
-
-    columns: ClassVar[tuple[str, ...]]
-
-    @property
-    def net(self) -> Network:
-        """The trained network; further parameters of a policy follow those of the network."""
-        ...
-
-    def loss(self, params: Tensor, batch: dict[str, Tensor]) -> Tensor:
-        """The users' losses [N], differentiable in their parameters [N, P]; `batch` [N, B, ...]."""
-        ...
-
-    def head(self) -> Head | None:
-        """The loss as an argument of `train_users`; None: it is not compiled."""
-        ...
+LAST = "last_actor"
 
 
 @dataclass(frozen=True)
 class PolicyObjective:
-    """The policy loss (`functional.losses.surrogate_loss`) minus the entropy bonus.
+    """The policy loss (`functional.losses.surrogate_loss`) minus the entropy bonus, of every user.
+
+    An objective is defined twice, for the two implementations of a user's training: as a function of tensors,
+    and as the head of a network for compiled code. Tests compare the two.
 
     Attributes:
         policy: the trained policy.
@@ -67,7 +53,15 @@ class PolicyObjective:
         return self.policy.net
 
     def loss(self, params: Tensor, batch: dict[str, Tensor]) -> Tensor:
-        """See `TrainingObjective.loss`."""
+        """The users' losses.
+
+        Args:
+            params: [N, P] parameters of N users; further ones of a policy follow those of the network.
+            batch: minibatches [N, B, ...] of `columns`.
+
+        Returns:
+            [N], differentiable in `params`.
+        """
         advantage = batch["advantage"]
         every = torch.ones_like(advantage, dtype=torch.bool)
         if self.normalize:
@@ -77,7 +71,7 @@ class PolicyObjective:
         return loss - self.entropy_coef * entropy.mean(-1)
 
     def head(self) -> Head | None:
-        """See `TrainingObjective.head`."""
+        """The loss as an argument of `train_users`; None: it is not compiled."""
         kind = self.policy.kernel_head
         if kind is None:
             return None
@@ -97,12 +91,15 @@ class ValueObjective:
     columns: ClassVar[tuple[str, ...]] = ("obs", "target")
 
     def loss(self, params: Tensor, batch: dict[str, Tensor]) -> Tensor:
-        """See `TrainingObjective.loss`."""
+        """See `PolicyObjective.loss`."""
         return 0.5 * value_loss(self.net.forward(params, batch["obs"])[..., 0], batch["target"])
 
     def head(self) -> Head | None:
-        """See `TrainingObjective.head`."""
+        """See `PolicyObjective.head`."""
         return Head(SQUARED)
+
+
+TrainingObjective = PolicyObjective | ValueObjective
 
 
 class UserOptimizerConfig(NamedTuple):
@@ -142,7 +139,6 @@ class UserTrainer:
     def __init__(self, objective: TrainingObjective, device: str = "cpu"):
         self.objective = objective
         self._device = device
-        self._batched = BatchedUserTrainer(objective, device)
 
     def __call__(
         self, start: Tensor, data: dict[str, Tensor], optimizer: UserOptimizerConfig
@@ -159,7 +155,7 @@ class UserTrainer:
         """
         if compiled(self.objective) and uses_kernels(start, self._device):
             return sequential(start, data, optimizer, self.objective)
-        return self._batched(start, data, optimizer)
+        return batched(start, data, optimizer, self.objective, self._device)
 
 
 def compiled(objective: TrainingObjective) -> bool:
@@ -199,33 +195,89 @@ def sequential(
     return torch.from_numpy(result)
 
 
-class BatchedUserTrainer:
-    """Trains all users by the same tensor operations, in any precision and on any device (a GPU).
+def batched(
+    start: Tensor,
+    data: dict[str, Tensor],
+    optimizer: UserOptimizerConfig,
+    objective: TrainingObjective,
+    device: str = "cpu",
+) -> Tensor:
+    """Train all users by the same tensor operations, in any precision and on any device (a GPU).
+
+    Arguments and result as in `UserTrainer.__call__`.
+    """
+    adam = optimizer.adam
+    begin = start.to(device)
+    columns = {name: data[name].to(device) for name in objective.columns}
+    params, adam = begin, Adam(adam.m.to(device), adam.v.to(device), adam.step)
+    for index in optimizer.order.to(device).movedim(2, 1).flatten(0, 1):  # [N, B] each
+        batch = {name: take_steps(x, index) for name, x in columns.items()}
+        leaf = params.detach().requires_grad_()
+        (grad,) = torch.autograd.grad(objective.loss(leaf, batch).sum(), leaf)
+        if optimizer.plain:
+            moved = params - optimizer.lr * grad
+        else:
+            moved, adam = adam_step(params, grad, adam, optimizer.lr)
+        params = begin + project(moved - begin, optimizer.radius)
+    return (params - begin).cpu()
+
+
+def adam_passes(
+    train: UserTrainer,
+    clip: float,
+    state: State,
+    start: Tensor,
+    data: dict[str, Tensor],
+    order: Tensor,
+    lr: float,
+) -> Tensor:
+    """Passes of Adam over each user's data, inside a ball of radius `clip`.
+
+    Moments begin at zero, or (`LAST` is in the state) from the last release, which is the paper's.
 
     Args:
-        objective: loss of each user.
-        device: torch device of the computation.
+        train: of the policy's objective.
+        clip: radius of the ball.
+        state: current state.
+        start: [N, P] released parameters of N = R * U users.
+        data: tensors [N, T, ...] of the users' own steps, with the objective's columns.
+        order: [E, N, M, B] indices of steps, from `algorithms.base.step_order`.
+        lr: step size of a user's training.
+
+    Returns:
+        [N, P] displacements of the users' parameters, of norm at most `clip`.
+
+    Source: "Differentially Private Policy Gradient", algorithm 3.
     """
+    adam = adam_start(start)
+    if LAST in state.tensors and state.round > 0:
+        last = state.tensors[LAST].repeat_interleave(len(start) // len(state.tensors[LAST]), 0)
+        adam = adam._replace(m=last, v=last**2, step=state.round * order[:, 0, :, 0].numel())
+    return train(start, data, UserOptimizerConfig(order, lr, clip, adam))
 
-    def __init__(self, objective: TrainingObjective, device: str):
-        self._objective = objective
-        self._device = torch.device(device)
 
-    def __call__(
-        self, start: Tensor, data: dict[str, Tensor], optimizer: UserOptimizerConfig
-    ) -> Tensor:
-        """Train every user's copy of the parameters; see `UserTrainer.__call__`."""
-        device, adam = self._device, optimizer.adam
-        begin = start.to(device)
-        columns = {name: data[name].to(device) for name in self._objective.columns}
-        params, adam = begin, Adam(adam.m.to(device), adam.v.to(device), adam.step)
-        for index in optimizer.order.to(device).movedim(2, 1).flatten(0, 1):  # [N, B] each
-            batch = {name: take_steps(x, index) for name, x in columns.items()}
-            leaf = params.detach().requires_grad_()
-            (grad,) = torch.autograd.grad(self._objective.loss(leaf, batch).sum(), leaf)
-            if optimizer.plain:
-                moved = params - optimizer.lr * grad
-            else:
-                moved, adam = adam_step(params, grad, adam, optimizer.lr)
-            params = begin + project(moved - begin, optimizer.radius)
-        return (params - begin).cpu()
+def one_gradient(
+    train: UserTrainer,
+    clip: float,
+    state: State,
+    start: Tensor,
+    data: dict[str, Tensor],
+    order: Tensor,
+    lr: float,
+) -> Tensor:
+    """The gradient of one pass over each user's data, scaled to norm `clip`; the gradient zero stays zero.
+
+    All users move the policy equally far. Of the norm that noise is added for, more is common to all users
+    than of the displacement by several steps of a user, which also fits what is particular to one user's data.
+
+    Arguments and result as in `adam_passes`; `lr` is not used, since rows have a fixed norm.
+    """
+    whole = order[:1].flatten(2).unsqueeze(2)  # one minibatch: [1, N, 1, M * B]
+    once = UserOptimizerConfig(whole, 1.0, float("inf"), adam_start(start), plain=True)
+    gradient = train(start, data, once)
+    norm = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True)
+    return gradient * (clip / norm.clamp_min(1e-30))
+
+
+# `algo.user_update` -> what a user of DPPG sends
+USER_UPDATES = {"adam": adam_passes, "gradient": one_gradient}

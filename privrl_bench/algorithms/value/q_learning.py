@@ -55,7 +55,7 @@ class QLearner:
     def step(
         self, tensors: dict[str, Tensor], batch: Batch, draws: list[torch.Generator]
     ) -> dict[str, Tensor]:
-        """See `replay.Learner.step`: along the mean gradient of the batch; it uses no randomness."""
+        """See `actor_critic.DdpgLearner.step`: along the mean gradient of the batch; it uses no randomness."""
         q = tensors["actor"][:, :-1].detach().requires_grad_()
         loss = self.losses(q, tensors["target"], batch).mean(-1).sum()
         return self.descend(tensors, torch.autograd.grad(loss, q)[0])

@@ -2,47 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.base import AlgorithmContext, each_replica, take_steps
 from privrl_bench.algorithms.pooled_algorithm import POOLED, PooledAlgorithm
-from privrl_bench.algorithms.value.actor_critic import Batch
+from privrl_bench.algorithms.value.actor_critic import Batch, DdpgLearner, SacLearner
+from privrl_bench.algorithms.value.q_learning import QLearner
 from privrl_bench.algorithms.value.value_settings import ReplayConfig
 from privrl_bench.functional.rng import Streams
-from privrl_bench.models.policy import Policy
 from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.types import State, UserBatch
 
-
-class Learner(Protocol):
-    """Trains on batches of the memory; its state is a dictionary of tensors [R, ...], among them `actor`."""
-
-    @property
-    def policy(self) -> Policy:
-        """The policy with the parameters `actor`."""
-        ...
-
-    def init(self, streams: list[Streams]) -> dict[str, Tensor]:
-        """Initial state tensors."""
-        ...
-
-    def step(
-        self, tensors: dict[str, Tensor], batch: Batch, draws: list[torch.Generator]
-    ) -> dict[str, Tensor]:
-        """One step on a batch.
-
-        Args:
-            tensors: state tensors.
-            batch: transitions [R, B, ...].
-            draws: random stream of each replica.
-
-        Returns:
-            The new state tensors.
-        """
-        ...
+# Trains on batches of the memory; its state is a dictionary of tensors [R, ...], among them `actor`.
+Learner = SacLearner | DdpgLearner | QLearner
 
 
 class Replay(PooledAlgorithm):

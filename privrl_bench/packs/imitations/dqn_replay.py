@@ -34,8 +34,8 @@ from privrl_bench.algorithms.value.q_learning import QLearner
 from privrl_bench.algorithms.value.replay import Replay
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
-from privrl_bench.kernels import q_training
 from privrl_bench.models.q_network import QPolicy
+from privrl_bench.packs.imitations import q_training
 from privrl_bench.packs.imitations.per_transition import PER_TRANSITION, sample_noise
 from privrl_bench.packs.imitations.replay_settings import DqnReplayConfig
 from privrl_bench.privacy.guarantee import Unit
