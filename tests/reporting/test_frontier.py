@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privrl_bench.papers.frontier_figure import draw_frontier, predicted
 from privrl_bench.papers.pages import dppg as frontier
+from privrl_bench.papers.pages.epsilon_figures import draw_frontier, predicted
 from privrl_bench.reporting.frontier import (
     _SAME,
     Point,

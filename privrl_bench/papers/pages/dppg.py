@@ -11,7 +11,6 @@ from scipy.stats import ttest_ind
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.papers.frontier_figure import EPSILONS, USERS, z_of_release
 from privrl_bench.papers.items import finished_runs, read_trivial
 from privrl_bench.papers.pages.store import (
     BLOCKS,
@@ -48,6 +47,8 @@ from privrl_bench.papers.pages.store import (
     z_of,
 )
 from privrl_bench.papers.paper_table import judged
+from privrl_bench.privacy.accounting.calibrate import z_for
+from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.reporting.frontier import Point, best, points, predict, rounds_by_rule
 from privrl_bench.reporting.runs import Run, flatten, number
 from privrl_bench.reporting.table_writer import ABSENT, compact
@@ -334,6 +335,21 @@ def _noise() -> str:
 
 
 # --- the measured frontier, and runs that did not make it
+
+EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
+USERS = (1_000, 10_000, 100_000, 1_000_000)
+DELTA = 1e-5
+
+
+def z_of_release(epsilon: float, delta: float = DELTA) -> float:
+    """Noise multiplier of a user's only release, under zero-out.
+
+    >>> z_of_release(1.0)
+    3.731
+    """
+    return z_for(
+        epsilon, lambda z: ReleaseEvent("gaussian", z, "zero_out", sampling="fixed"), 1, delta
+    )
 
 
 @cache

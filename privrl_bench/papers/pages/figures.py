@@ -119,15 +119,15 @@ def _item(folder: Path) -> Callable[[Path], Path]:
 
 
 def _small_epsilon(out: Path) -> Path:
-    from privrl_bench.papers.pages.small_epsilon_figure import draw
+    from privrl_bench.papers.pages.epsilon_figures import draw_small
 
-    return draw(out / "figure.svg")
+    return draw_small(out / "figure.svg")
 
 
 def _frontier(env: str) -> Callable[[Path], Path]:
     def draw(out: Path) -> Path:
-        from privrl_bench.papers.frontier_figure import draw_frontier
         from privrl_bench.papers.pages.dppg import measured
+        from privrl_bench.papers.pages.epsilon_figures import draw_frontier
 
         without = [sum(one.values) / len(one.values) for one in measured(env) if one.noise == 0]
         draw_frontier(measured(env), TASKS[env], max(without, default=None), out / f"{env}.svg")

@@ -1,21 +1,30 @@
-"""The README's figure: return of DPPG against epsilon, a panel for each task.
-
-From the items outputs/paper/dppg/small_epsilon and gap. Runs of a task with the same number of steps are one
-line. Dotted: without privacy, and before training.
-"""
+"""Figures of DPPG against epsilon, from the items small_epsilon, gap and frontier of outputs/paper/dppg."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
 from privrl_bench.functional.statistics import mean_ci
-from privrl_bench.papers.pages.dppg import SMALL, noiseless, ppo
+from privrl_bench.papers.pages.dppg import (
+    DELTA,
+    EPSILONS,
+    SMALL,
+    USERS,
+    noiseless,
+    ppo,
+    z_of_release,
+)
 from privrl_bench.papers.pages.store import TASKS, finals, rounds_of, stored, users_of
+from privrl_bench.reporting.frontier import Point, best
 from privrl_bench.reporting.runs import number
 from privrl_bench.reporting.style import (
+    MARKERS,
     REFERENCE,
     LineMark,
     dots,
@@ -23,14 +32,16 @@ from privrl_bench.reporting.style import (
     figure,
     legend,
     level,
+    lightness,
     looks,
     returns_of,
+    shade,
 )
 
-Point = tuple[float, float, float]  # epsilon, mean, half width of the 95 % interval
+Dot = tuple[float, float, float]  # epsilon, mean, half width of the 95 % interval
 
 
-def lines(env: str) -> list[list[Point]]:
+def lines(env: str) -> list[list[Dot]]:
     """Points of a task, a line for each number of steps; of several splits at an epsilon the best."""
     groups: dict[tuple[int, float, int, int], list[float]] = {}
     for run in stored(SMALL):
@@ -48,8 +59,11 @@ def lines(env: str) -> list[list[Point]]:
     ]
 
 
-def draw(path: Path) -> Path:
-    """Draw the figure. Returns its path."""
+def draw_small(path: Path) -> Path:
+    """Draw return against epsilon, a panel for each task: the README's figure. Returns its path.
+
+    Runs of a task with the same number of steps are one line. Dotted: without privacy, and before training.
+    """
     tasks = [env for env in TASKS if sum(map(len, lines(env))) > 1 or finals(noiseless(env))]
     marks = [LineMark("dppg"), LineMark("ppo", status="none"), LineMark("dppg", status="none")]
     private, not_private, without = looks(marks)
@@ -83,3 +97,53 @@ def of_ppo(env: str) -> list[float]:
 def begins(env: str) -> list[float]:
     """Returns of the initial policies, before any data."""
     return [float(run.curve()[1][0]) for run in stored(SMALL) if run.env == env]
+
+
+# --- the measured frontier
+
+
+def predicted(measured: Sequence[Point], users: int, epsilon: float) -> float:
+    """Mean return of the best split of so many users; NaN: none was measured."""
+    found = best(measured, users, z_of_release(epsilon))
+    return math.nan if found is None else found.mean
+
+
+def draw_frontier(
+    measured: Sequence[Point], task: str, reference: float | None, path: Path
+) -> None:
+    """Draw return against users, a line for each epsilon, and against epsilon, a line for each number of users.
+
+    Args:
+        measured: points of one algorithm and environment.
+        task: title.
+        reference: return without privacy, a dashed line; None: not known.
+        path: of the picture.
+    """
+    with figure(path, 2) as (by_users, by_epsilon):
+        users = [round(10**exponent) for exponent in np.arange(3, 6.01, 0.125)]
+        _lines(by_users, users, EPSILONS, lambda n, e: predicted(measured, n, e), "epsilon {:g}")
+        by_users.set_xlabel("users of the run, each once")
+        epsilons = list(np.geomspace(0.25, 16.0, 25))
+        _lines(by_epsilon, epsilons, USERS, lambda e, n: predicted(measured, n, e), "{:,} users", 5)
+        epsilon_axis(by_epsilon, epsilons, f"epsilon at delta {DELTA:g}")
+        for one in (by_users, by_epsilon):
+            if reference is not None:
+                level(one, REFERENCE, "without privacy (z = 0)", reference)
+            one.set_ylabel("predicted return")
+            one.set_title(task)
+        legend((by_users, by_epsilon))
+
+
+def _lines(
+    axes: Any, xs: Sequence[Any], lines: Sequence[Any], value: Any, label: str, first: int = 0
+) -> None:
+    """One line for each of `lines`, lighter from first to last, on a logarithmic axis; markers from `first`."""
+    axes.set_xscale("log")
+    for at, line in enumerate(lines):
+        colour = shade("dppg", lightness(line, lines))
+        drawn = {
+            "color": colour,
+            "marker": MARKERS[(at + first) % len(MARKERS)],
+            "markevery": (at, 8),
+        }
+        axes.plot(xs, [value(x, line) for x in xs], **drawn, label=label.format(line))
