@@ -8,12 +8,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from privrl_bench.cli.parsing import CONFIG_DIR, OVERRIDES, Parser, add_working_directory, given
+from privrl_bench.cli.parsing import CONFIG_DIR, OVERRIDES, Parser
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import own_folder
 from privrl_bench.errors import ConfigError
 from privrl_bench.kernels.machine import check_hardware
-from privrl_bench.run.crash import guarded
 
 ABOUT = """Show rounds, users, noise and epsilon of a run, and measured results near it. Trains nothing.
 
@@ -23,12 +22,10 @@ With privacy.population=10_000 a user is used once, and there are at most as man
 Example: privrl plan algo=dppg env=cartpole privacy.epsilon=2 privacy.population=10_000"""
 
 
-def main(arguments: Sequence[str] | None = None, prog: str = "privrl plan") -> int:
-    """Run the command and return its exit code."""
-    add_working_directory()
-    words = given(arguments)
+def main(words: Sequence[str], prog: str = "privrl plan") -> int:
+    """Run the command and return its exit code. Raises `ConfigError`."""
     with _few_collections():
-        return guarded(lambda: _plan(words, prog))
+        return _plan(words, prog)
 
 
 @contextmanager

@@ -10,13 +10,10 @@ from privrl_bench.cli.parsing import (
     OVERRIDES,
     Command,
     Parser,
-    add_working_directory,
     dispatch,
-    given,
 )
 from privrl_bench.config.overrides import own_folder
 from privrl_bench.errors import ConfigError
-from privrl_bench.run.crash import guarded
 
 ABOUT = """Search for hyperparameters inside the guarantee: draw runs, train and score them, keep the best.
 
@@ -40,30 +37,10 @@ AUDITS = {
 }
 
 
-def main(arguments: Sequence[str] | None = None, prog: str = "privrl tune") -> int:
-    """Run the command and return its exit code."""
-    add_working_directory()
-    words = given(arguments)
+def main(words: Sequence[str], prog: str = "privrl tune") -> int:
+    """Run the command and return its exit code. Raises `ConfigError`."""
     if words[:1] == ["--audit"]:
-        return guarded(lambda: dispatch(f"{prog} --audit", AUDIT, AUDITS, words[1:]))
-    return guarded(lambda: _tune(words, prog))
-
-
-def leaks(words: Sequence[str], prog: str) -> int:
-    """Run the leak test of a search; see `cli.audit.leaks`."""
-    from privrl_bench.packs.tuning.api import tune_leaks
-
-    return audit.leaks(words, prog, tune_leaks)
-
-
-def epsilon(words: Sequence[str], prog: str) -> int:
-    """Attack the guarantee of a search; see `cli.audit.epsilon`."""
-    from privrl_bench.packs.tuning.api import tune_epsilon
-
-    return audit.epsilon(words, prog, tune_epsilon)
-
-
-def _tune(words: Sequence[str], prog: str) -> int:
+        return dispatch(f"{prog} --audit", AUDIT, AUDITS, words[1:])
     parser = Parser(prog, ABOUT)
     parser.add_argument(
         "overrides",
@@ -93,3 +70,17 @@ def _tune(words: Sequence[str], prog: str) -> int:
         result = search(args.overrides, print)
     print("\n".join(lines_of(result)), flush=True)
     return result.exit_code
+
+
+def leaks(words: Sequence[str], prog: str) -> int:
+    """Run the leak test of a search; see `cli.audit.leaks`."""
+    from privrl_bench.packs.tuning.api import tune_leaks
+
+    return audit.leaks(words, prog, tune_leaks)
+
+
+def epsilon(words: Sequence[str], prog: str) -> int:
+    """Attack the guarantee of a search; see `cli.audit.epsilon`."""
+    from privrl_bench.packs.tuning.api import tune_epsilon
+
+    return audit.epsilon(words, prog, tune_epsilon)
