@@ -1,4 +1,4 @@
-"""`privrl-collect`: words, episodes as they were played, the same dataset after any interruption."""
+"""`privrl collect`: words, episodes as they were played, the same dataset after any interruption."""
 
 import json
 import os
@@ -112,7 +112,7 @@ def test_any_words_give_an_order_or_a_config_error(words) -> None:
 
 def test_help(capsys) -> None:
     assert main(["--help"]) == 0
-    assert "privrl-collect env=pendulum" in capsys.readouterr().out
+    assert "privrl collect env=pendulum" in capsys.readouterr().out
 
 
 # --- the tape
