@@ -111,14 +111,7 @@ def record_runs(order: Order, configs: list[RunConfig], root: Path) -> int:
         )
 
     parts = [part(first) for first in range(0, order.runs, order.together)]
-    return _record(
-        order,
-        root,
-        config,
-        card,
-        parts,
-        lambda: Progress(order.runs * order.steps, True, label),
-    )
+    return _record(order, root, config, card, parts, label)
 
 
 def record_policy(order: Order, config: RunConfig, root: Path) -> int:
@@ -154,15 +147,7 @@ def record_policy(order: Order, config: RunConfig, root: Path) -> int:
     label = f"{order.policy} {config.env.label}"
     try:
         # A policy that was trained again at the same path has another `about`.
-        named = order._replace(policy=about)
-        return _record(
-            named,
-            root,
-            config,
-            card,
-            parts,
-            lambda: Progress(order.episodes, True, label, unit="episodes"),
-        )
+        return _record(order._replace(policy=about), root, config, card, parts, label)
     finally:
         slots.close()
 
@@ -173,14 +158,17 @@ def _record(
     config: RunConfig,
     card: dict[str, Any],
     parts: list[Part],
-    shown: Callable[[], Progress],
+    label: str,
 ) -> int:
     """Play the parts that are not there, and write the dataset; see `record_runs`."""
     if _exists(order.name, card):
         return 0
     folder = _begin(order, root, config, card["description"])
     paths = [folder / "parts" / f"{k:06d}" for k in range(len(parts))]
-    progress = shown()
+    total, unit = (
+        (order.runs * order.steps, "steps") if order.runs else (order.episodes, "episodes")
+    )
+    progress = Progress(total, True, label, unit=unit)
     try:
         with catching_signals() as stop:
             for path, part in zip(paths, parts, strict=True):
@@ -298,20 +286,6 @@ def _publish(
 # --- the policy
 
 
-class RecordedPolicy(NamedTuple):
-    """A policy that is recorded.
-
-    Attributes:
-        player: the policy.
-        about: what it is, for the card; of a trained policy with a digest of its parameters.
-        facts: further entries of the card.
-    """
-
-    player: Player
-    about: str
-    facts: dict[str, Any]
-
-
 def trained(name: str) -> PolicyFile | None:
     """The trained policy of this name, a run folder or a `policy.pt`; None: the name is of another kind.
 
@@ -326,13 +300,17 @@ def trained(name: str) -> PolicyFile | None:
     return None
 
 
-def played(name: str, config: EnvConfig, spec: EnvSpec) -> RecordedPolicy:
+def played(name: str, config: EnvConfig, spec: EnvSpec) -> tuple[Player, str, dict[str, Any]]:
     """The policy of this name for an environment.
 
     Args:
         name: as in `models/fixed_policies.py`, or a run folder or its `policy.pt`.
         config: the environment.
         spec: its public facts.
+
+    Returns:
+        The policy; what it is, for the card, of a trained policy with a digest of its parameters; further
+        entries of the card.
 
     Raises:
         ConfigError: there is no such policy, or it does not fit the environment.
@@ -341,7 +319,7 @@ def played(name: str, config: EnvConfig, spec: EnvSpec) -> RecordedPolicy:
     if file is None:
         known = fixed_policy(name, config, spec)
         about = f"the known policy {name} on {config.label}, with the chance of every action"
-        return RecordedPolicy(known, about, {"algorithm_name": name, "policy": name})
+        return known, about, {"algorithm_name": name, "policy": name}
     check_fits(file, spec, config.label)
     if not file.params.isfinite().all():
         raise ConfigError("policy", f"{file.path}: its parameters are not finite")
@@ -350,7 +328,7 @@ def played(name: str, config: EnvConfig, spec: EnvSpec) -> RecordedPolicy:
     about = f"the policy {name} (algo={algo}, parameters {digest}) on {config.label}"
     claimed = {key: guarantee[key] for key in ("status", "epsilon", "delta")}
     facts = {"algorithm_name": algo, "policy": name, "policy_guarantee": claimed}
-    return RecordedPolicy(TrainedPlayer(file), about, facts)
+    return TrainedPlayer(file), about, facts
 
 
 class TrainedPlayer:
