@@ -147,7 +147,7 @@ def test_the_plan_predicts_the_return_and_the_best_split_of_its_users(tmp_path):
     folder.mkdir(parents=True)
     settings = {
         "privacy.mechanism": "correlated", "privacy.clip": 0.4, "env.user_steps": 64,
-        "algo.user_update": "adam", "algo.lr": 0.006,
+        "algo.user_update": "adam", "algo.lr": 0.006, "algo.log_std_init": 0.0,
     }  # fmt: skip
     with (folder / "runs.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, restval="")
