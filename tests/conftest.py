@@ -56,7 +56,12 @@ def plugins_restored() -> Iterator[None]:
     from privrl_bench.privacy import mechanisms, sampling
 
     stores: tuple[dict[str, Any], ...] = (
-        *(plugins._loaded, plugins._versions, mechanisms.OUTSIDE, sampling.OUTSIDE),
+        *(
+            plugins._loaded,
+            plugins._versions,
+            mechanisms.REGISTRY.outside,
+            sampling.REGISTRY.outside,
+        ),
         algorithm_registry.ALGORITHMS,
     )
     before = [dict(store) for store in stores]

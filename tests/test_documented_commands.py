@@ -45,7 +45,7 @@ NOT_RUN = {
     "privrl-bench algo=ppo env=gym env.id=minigrid": "needs the package minigrid",
     "privrl-bench algo=mean_return": "needs a policy; tests/algorithms/test_mean_return.py",
     "privrl-bench env=sentiment ": "needs models of a hub",
-    "privrl-bench algo=dppg env=sentiment_small": "minutes; tests/packs/text/test_dppg_text.py",
+    "privrl-bench env=sentiment_small": "minutes; tests/packs/text/test_dppg_text.py",
     "privrl-bench algo=dppg env=hopper hardware=ray": "needs Ray",
     "privrl-bench -m hydra/launcher": "needs a cluster; tests/run/test_sweep.py runs submitit_local",
     "privrl-bench algo=primorl": "needs a dataset; tests/packs/offline/test_minari.py",

@@ -216,7 +216,7 @@ def test_a_new_process_is_told(package):
     compose(WORDS)
     told = pickle.loads(pickle.dumps(plugins.additions()))
     algorithm_registry.ALGORITHMS.pop("plugged")
-    mechanisms.OUTSIDE.clear()
+    mechanisms.REGISTRY.outside.clear()
     plugins.restore(told)
     assert algorithm_registry.algo_schema("plugged").name == "plugged"
     assert mechanisms.mechanism_class("two_servers").name == "two_servers"
@@ -259,7 +259,7 @@ BAD = {
         {"conf/envs/x.yaml": ENV},
         WORDS,
         "plugin plug_pkg: conf: envs/x.yaml belongs in <group>/<name>.yaml; groups: algo, env, "
-        "privacy, tuned, paper, hardware, log (did you mean env?)",
+        "privacy, tuned, collect, paper, paper/column, hardware, log (did you mean env?)",
     ),
     "ending": ({"conf/env/x.yml": ENV}, WORDS, "env/x.yml belongs in <group>/<name>.yaml"),
     "bad yaml": (
@@ -315,10 +315,14 @@ def test_a_bad_plugin_is_one_line_and_registers_nothing(package, case):
     for name, text in files.items():
         (package / name).parent.mkdir(exist_ok=True)
         (package / name).write_text(text)
-    before = dict(algorithm_registry.ALGORITHMS), dict(mechanisms.OUTSIDE), len(overrides._folders)
+    before = (
+        dict(algorithm_registry.ALGORITHMS),
+        dict(mechanisms.REGISTRY.outside),
+        len(overrides._folders),
+    )
     assert said in refusal(list(words))
     if case not in ("settings", "no config"):  # found when the algorithm is chosen
-        after = dict(algorithm_registry.ALGORITHMS), dict(mechanisms.OUTSIDE)
+        after = dict(algorithm_registry.ALGORITHMS), dict(mechanisms.REGISTRY.outside)
         assert (*after, len(overrides._folders)) == before
 
 

@@ -27,9 +27,6 @@ FAMILIES = {
     "evaluation": {"mean_return": "MeanReturnConfig"},
 }
 
-# algo=<name> -> the algorithm that it stands for where env.kind=text
-TEXT_VERSIONS = {"dppg": "dppg_text", "ppo": "ppo_text"}
-
 
 class Location(NamedTuple):
     """Where an algorithm is."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.config.schema.run import AUTO, EVALUATIONS
-from privrl_bench.config.traits import Rows
 from privrl_bench.errors import ConfigError, refuse
+from privrl_bench.privacy import mechanisms
 from privrl_bench.privacy.rules import rules, taking, unused
 from privrl_bench.users import kind_of
 
@@ -39,11 +39,12 @@ def check_private(algo: Any, privacy: Mapping[str, Any], keys: Collection[str]) 
     Raises:
         ConfigError: names a key that asks for it, and a private algorithm.
     """
-    kinds = {kind.name: kind for kind in taking(tuple(Rows)) + taking((None,))}
-    chosen = kinds.get(str(privacy["mechanism"]))
-    taken = taking(algo.traits.sends)
-    never = all(kind.imitation or not kind.private for kind in taken)
-    if chosen is None or not never or chosen.on_devices or chosen.imitation:
+    if any(kind.private and not kind.imitation for kind in taking(algo.traits.sends)):
+        return
+    if privacy["mechanism"] not in mechanisms.names():
+        return  # refused with the other choices
+    chosen = mechanisms.mechanism_class(privacy["mechanism"])
+    if chosen.on_devices or chosen.imitation:
         return
     asks = [name for name in _ASK if f"privacy.{name}" in keys]
     asks = [name for name in asks if privacy[name] != _NONE_ASKED.get(name, _ASK)]

@@ -1,18 +1,16 @@
 """From overrides to a configuration, by Hydra; `composition/` checks it, `hydra_files` keeps what is loaded.
 
 Schemas are stored in the ConfigStore under `schema/`, so `algo`, `env`, ... list real choices only. When
-composing fails, `explain` tries the overrides one at a time, which does not depend on Hydra's messages.
+composing fails, `explain` tries the overrides one at a time on typed defaults (`hydra_files.typed`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
-import functools
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import yaml
@@ -26,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from hydra_plugins.plugin_folders import PluginFolders
-from privrl_bench.algorithms.registry import ALGORITHMS, TEXT_VERSIONS, algo_schema
+from privrl_bench.algorithms.registry import ALGORITHMS, algo_schema
 from privrl_bench.composition import hydra_files, plugins
 from privrl_bench.composition.hydra_files import (
     VERSION_BASE,
@@ -37,8 +35,8 @@ from privrl_bench.composition.hydra_files import (
     wrong_in_file,
 )
 from privrl_bench.config.diagnostics import (
+    NOT_GIVEN,
     OPTIONAL_GROUPS,
-    SET_BY_FILES,
     check_choice,
     check_choices,
     check_repeated,
@@ -48,17 +46,17 @@ from privrl_bench.config.diagnostics import (
     unreadable_value,
     wrong_type,
 )
-from privrl_bench.config.file_errors import check_names, circle, found_in_file, unreadable
+from privrl_bench.config.file_errors import check_names, found_in_file, unreadable
 from privrl_bench.config.folder_names import folder_name
 from privrl_bench.config.overrides import (
     CONFIG_NAME,
     choices,
     choices_in_help,
     conf_dir,
+    default_algo,
     default_choices,
     explicit_keys,
     explicit_length,
-    has_texts,
     own_folder,
     plain_groups,
 )
@@ -66,7 +64,7 @@ from privrl_bench.config.ranges import Section, check_sizes
 from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.errors import ConfigError
 
-__all__ = ["VERSION_BASE", "algo_schema", "choices", "conf_dir", "has_texts"]  # also used from here
+__all__ = ["VERSION_BASE", "algo_schema", "choices", "conf_dir"]  # also used from here
 
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException)
 COMPOSE_ERRORS = (*HYDRA_ERRORS, ValueError)  # Hydra raises plain ones for odd choices
@@ -103,17 +101,16 @@ def hydra_overrides(words: Iterable[str]) -> list[str]:
     >>> hydra_overrides(["env=hopper", "+paper=dppg", "total_steps=10"])
     ['env=hopper', 'paper=dppg', 'total_steps=10', 'rounds=null']
     """
-    words = plain_groups(words)
-    plugins.load_given(words)
-    found = text_versions(words)
+    found = plain_groups(words)
+    plugins.load_given(found)
     parsed = parse(found)
     check_repeated(parsed)
     for override in parsed:
         if override.key_or_group in FOLDERS and override.value() == "":
             raise ConfigError(override.key_or_group, "must not be empty; give a folder")
     keys = explicit_keys(found)
-    for key in keys & set(SET_BY_FILES):
-        raise ConfigError(key, SET_BY_FILES[key])
+    for key in keys & set(NOT_GIVEN):
+        raise ConfigError(key, NOT_GIVEN[key])
     return explicit_length(found, keys)
 
 
@@ -128,42 +125,17 @@ def run_folder(chosen: Mapping[str, Any], overrides: Iterable[str], seed: int) -
     return folder_name(str(chosen["algo"]), str(chosen["env"]), given, seed)
 
 
-def text_versions(words: Iterable[str]) -> list[str]:
-    """The same words, with the algorithms' versions for texts where the environment has texts.
-
-    Raises:
-        ConfigError: a sweep over environments of which some have texts.
-
-    >>> text_versions(["algo=ppo", "env=sentiment_small"]), text_versions(["algo=ppo", "env=hopper"])
-    (['algo=ppo_text', 'env=sentiment_small'], ['algo=ppo', 'env=hopper'])
-    """
-    found = list(words)
-    envs = [name for word in found if word.startswith("env=") for name in word[4:].split(",")]
-    texts = [name for name in envs if has_texts(name)]
-    if not texts:
-        return found
-    if len(texts) < len(envs):
-        raise ConfigError("env", f"sweep texts ({', '.join(texts)}) apart from other environments")
-    if not any(word.startswith("algo=") for word in found):
-        found.append("algo=dppg")
-    return [
-        "algo=" + ",".join(TEXT_VERSIONS.get(name, name) for name in word[5:].split(","))
-        if word.startswith("algo=")
-        else word
-        for word in found
-    ]
-
-
 # --- registration
 
 
 def register_algo(words: Iterable[str]) -> None:
-    """Store the schemas of the algorithms that the words choose."""
+    """Store the schemas of the algorithms that the words choose, or the environments among them."""
     for word in words:
-        if word.startswith("algo="):
-            for name in re.findall(r"\w+", word.removeprefix("algo=")):
-                if name in ALGORITHMS:
-                    _store(name)
+        group, _, value = word.partition("=")
+        for name in re.findall(r"\w+", value) if group in ("algo", "env") else ():
+            algo = name if group == "algo" else default_algo(name)
+            if algo in ALGORITHMS:
+                _store(algo)
 
 
 def _store(name: str) -> None:
@@ -203,23 +175,33 @@ def compose_raw(overrides: Iterable[str] = (), config_dir: str | None = None) ->
 
 def _composed(words: list[str]) -> DictConfig:
     """The config of words that `hydra_overrides` gave."""
+    parsed = parse(words)
     with composing():
         try:
-            parsed = parse(words)
-            options = functools.partial(hydra_files.options, hydra_files.searchpath(parsed))
-            check_choices(parsed, hydra_files.groups() - {"collect"}, options)
-            cfg = hydra_files.composed(parsed)
+            check_choices(parsed, hydra_files.groups() - {"collect"}, hydra_files.options)
+            cfg = hydra_files.composed(words)
         except ConfigError:
             raise
         except yaml.YAMLError as error:
             raise unreadable(error) from error
         except RecursionError as error:
-            raise circle() from error
+            rule = (
+                "names itself in its defaults, or files name each other: copy the package's values"
+            )
+            raise ConfigError("", f"a YAML file {rule}") from error
         except COMPOSE_ERRORS as error:
-            raise explain(words, error) from error
-    chosen = default_choices() | {o.key_or_group: str(o.value()) for o in parsed}
-    check_names(chosen, lambda group: str(cfg[group].name))
+            raise explain(parsed, error) from error
+    check_names(choices_of(parsed), lambda group: str(cfg[group].name))
     return cfg
+
+
+def choices_of(parsed: Iterable[Override]) -> dict[str, str]:
+    """Group -> the name of its file, as words of one run and defaults choose it; also key -> value."""
+    given = {one.key_or_group: str(one.value()) for one in parsed}
+    found = default_choices() | given
+    if "algo" not in given:
+        found["algo"] = default_algo(found["env"])
+    return found
 
 
 def check_keys(cfg: DictConfig) -> None:
@@ -293,18 +275,16 @@ def help_text() -> str:
 # --- what Hydra refuses
 
 
-def explain(overrides: Iterable[str], error: Exception) -> ConfigError:
+def explain(parsed: Sequence[Override], error: Exception) -> ConfigError:
     """Find the override that composing failed on. Needs an initialised Hydra.
 
     Args:
-        overrides: the words of one run, without sweeps.
+        parsed: the words of one run.
         error: what Hydra raised; its first line is the answer when no single override is the cause.
     """
-    parsed: list[Override] = []
     try:
-        parsed = parse(overrides)
-        groups, searchpath = hydra_files.groups(), hydra_files.searchpath(parsed)
-        chosen: dict[str, str] = {}
+        groups = hydra_files.groups()
+        keys: list[Override] = []
         for override in parsed:
             group = override.key_or_group
             if override.value_type is ValueType.INTERVAL_SWEEP:
@@ -312,25 +292,18 @@ def explain(overrides: Iterable[str], error: Exception) -> ConfigError:
             if override.is_sweep_override():
                 raise ConfigError(group, "several values need -m; for one list write [a,b]")
             known = group in groups or group.startswith("hydra/")
-            if override.is_delete() and group in OPTIONAL_GROUPS:
-                chosen[group] = override.input_line or ""
-            elif known and not isinstance(override.value(), dict):
-                check_choice(override, hydra_files.options(searchpath, group))
-                chosen[group] = override.input_line or ""
-        base = hydra_compose(CONFIG_NAME, [*searchpath, *chosen.values()], True)
-        for override in parsed:
-            if override.key_or_group not in chosen:
-                _check_key(override, base, groups)
-    except ConfigError as found:
-        return found
-    except COMPOSE_ERRORS as broken:
-        error = broken
+            if known and not isinstance(override.value(), dict):
+                check_choice(override, hydra_files.options(group))
+            elif not (override.is_delete() and group in OPTIONAL_GROUPS):
+                keys.append(override)
+        base = hydra_files.typed(choices_of(parsed)["algo"])
         in_file = found_in_file(error)
         if in_file is not None and not in_file.file.startswith("paper/"):
-            files = {group: word for group, word in chosen.items() if group in groups}
-            with contextlib.suppress(*COMPOSE_ERRORS):
-                base = hydra_files.composed_without(in_file.group, files, searchpath)
-                return wrong_in_file(in_file, base)
+            return wrong_in_file(in_file, base)
+        for override in keys:
+            _check_key(override, base, groups)
+    except ConfigError as found:
+        return found
     return not_one_word(error, [override.key_or_group for override in parsed])
 
 

@@ -1,35 +1,33 @@
-"""What Hydra makes of the YAML files: groups, choices, and the config of a choice of files, composed once.
+"""What Hydra makes of the YAML files: groups, choices, and the config of a run.
 
 Also the typed sections of such a config, and the errors for keys that are not in them.
-Hydra takes 0.1 s to find and merge the files of a run; setting keys of the result takes a tenth of it.
 """
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import re
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
+from hydra.conf import HydraConf
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
 
 from privrl_bench.algorithms.registry import ALGORITHMS, algo_schema
 from privrl_bench.config import overrides
 from privrl_bench.config.diagnostics import OPTIONAL_GROUPS, no_such_key, wrong_type
 from privrl_bench.config.file_errors import FileError
 from privrl_bench.config.overrides import CONFIG_NAME
+from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.errors import ConfigError
 
 VERSION_BASE = "1.3"
@@ -65,111 +63,18 @@ def groups() -> set[str]:
     return {group for group in overrides.groups() if "/" not in group}
 
 
-def searchpath(parsed: Iterable[Override]) -> tuple[str, ...]:
-    """The words that add folders. Raises `ConfigError`: a file in them would be ignored."""
-    found = [override for override in parsed if override.key_or_group == "hydra.searchpath"]
-    for override in found:
-        value = override.value()
-        for path in value if isinstance(value, list) else []:
-            overrides.check_searchpath(str(path))
-    return tuple(override.input_line or "" for override in found)
+def options(group: str) -> list[str]:
+    """The choices of a group. Hydra takes 50 ms, and is asked for its own groups only."""
+    if group in overrides.groups():
+        return overrides.choices(group)
+    return sorted(loader().get_group_options(group, config_name=CONFIG_NAME))
 
 
-def options(searchpath: tuple[str, ...], group: str) -> list[str]:
-    """The choices of a group, in the folders of the search path, of plugins and of `own_folder` as well."""
-    if overrides.own() is not None:  # its files may change while this process runs
-        return _options(searchpath, group)
-    return _kept_options(searchpath, overrides.added_folders(), group)
-
-
-@functools.cache  # Hydra takes 50 ms for each
-def _kept_options(searchpath: tuple[str, ...], added: tuple[Path, ...], group: str) -> list[str]:
-    return _options(searchpath, group)
-
-
-def _options(searchpath: tuple[str, ...], group: str) -> list[str]:
-    given = list(searchpath)
-    return sorted(loader().get_group_options(group, config_name=CONFIG_NAME, overrides=given))
-
-
-def composed(parsed: Sequence[Override]) -> DictConfig:
+def composed(words: list[str]) -> DictConfig:
     """What Hydra composes of these words, each a key=value."""
-    words = [override.input_line or "" for override in parsed]
-    of_groups = [override for override in parsed if override.key_or_group in groups()]
-    of_keys = [override for override in parsed if override.key_or_group not in groups()]
-    if overrides.own() is not None:
-        cfg = hydra_compose(CONFIG_NAME, words)
-        name_own_files(cfg, words)
-        return cfg
-    # Files of plugins may change while this process runs.
-    files_change = bool(overrides.added_folders())
-    if files_change or not all(map(_is_choice, of_groups)) or not all(map(_is_plain, of_keys)):
-        return hydra_compose(CONFIG_NAME, words)
-    chosen = tuple(override.input_line or "" for override in of_groups)
-    names = [str(o.value()) for o in of_groups if o.key_or_group == "algo"]
-    schemas = tuple(algo_schema(name) for name in names if name in ALGORITHMS)
-    with_hydra = any(override.key_or_group.startswith("hydra.") for override in of_keys)
-    cfg = copy.deepcopy(_of_files(chosen, schemas, with_hydra))
-    try:
-        for override in of_keys:  # what Hydra does after merging the files
-            key, force = override.key_or_group, override.is_force_add()
-            OmegaConf.update(cfg, key, override.value(), merge=True, force_add=force)
-    except OmegaConfBaseException:
-        return hydra_compose(CONFIG_NAME, words)  # with Hydra's own message
-    if with_hydra:
-        with open_dict(cfg):
-            del cfg["hydra"]
+    cfg = hydra_compose(CONFIG_NAME, words)
+    name_own_files(cfg, words)
     return cfg
-
-
-def composed_without(
-    group: str, chosen: Mapping[str, str], searchpath: Sequence[str]
-) -> DictConfig:
-    """A config without the files of `own_folder`, for the types of its keys.
-
-    Args:
-        group: whose file is at fault; another one is taken, of an algorithm the package's.
-        chosen: group -> the word that chooses its file.
-        searchpath: the words that add folders.
-    """
-    instance = GlobalHydra.instance()
-    outer = instance.hydra, overrides.own()
-    instance.clear()
-    overrides.keep_own(None)
-    try:
-        words = [
-            word
-            for name, word in chosen.items()
-            if overrides.file_of(name, word.partition("=")[2])
-            and name in {*chosen} - {group} | {"algo"}
-        ]
-        with composing():
-            return hydra_compose(CONFIG_NAME, [*searchpath, *words])
-    finally:
-        GlobalHydra.instance().hydra, own = outer
-        overrides.keep_own(own)
-
-
-@functools.lru_cache(256)
-def _of_files(
-    chosen: tuple[str, ...], schemas: tuple[type[Any], ...], with_hydra: bool
-) -> DictConfig:
-    """The config of these choices; `schemas` are those that Hydra finds registered."""
-    return hydra_compose(CONFIG_NAME, list(chosen), return_hydra_config=with_hydra)
-
-
-def _is_choice(override: Override) -> bool:
-    """Whether the word chooses one file of a group, or none."""
-    return not override.is_sweep_override() and not isinstance(override.value(), dict)
-
-
-def _is_plain(override: Override) -> bool:
-    """Whether the word sets a key of the run or the folder of runs: no group within another one."""
-    key, special = override.key_or_group, override.is_add() or override.is_delete()
-    other = override.package is not None or "/" in key
-    if key.partition(".")[0] == "hydra":
-        other |= not key.startswith(("hydra.run.", "hydra.sweep."))
-    return not (special or other or override.is_sweep_override())
 
 
 # --- where values are from
@@ -257,6 +162,20 @@ def _leaves(path: Path | None, group: str) -> dict[str, Any]:
 # --- typed sections
 
 
+def typed(algo: str) -> DictConfig:
+    """The types of all keys, Hydra's included, with default values.
+
+    Args:
+        algo: the algorithm whose settings `algo` has; one without a schema has the keys of all.
+    """
+    cfg = OmegaConf.structured(RunConfig(env=EnvConfig(id="any")))  # an id, or its check refuses
+    with open_dict(cfg):
+        if algo in ALGORITHMS:
+            cfg.algo = OmegaConf.structured(algo_schema(algo))
+        cfg.hydra = OmegaConf.structured(HydraConf)
+    return cfg
+
+
 def unknown_key(key: str, cfg: DictConfig, groups: Iterable[str] = ()) -> ConfigError:
     """The error for an unknown key of a config."""
     names = [
@@ -297,7 +216,7 @@ def _types_of(schema: type[Any]) -> dict[str, Any]:
 
 
 def wrong_in_file(found: FileError, base: DictConfig) -> ConfigError:
-    """The error for a key of a YAML file; `base` is composed without the file."""
+    """The error for a key of a YAML file; `base`: see `typed`."""
     parent, _, name = found.key.rpartition(".")
     algo = found.file.removeprefix("algo/")
     if (

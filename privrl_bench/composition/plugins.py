@@ -51,13 +51,13 @@ GROUP = "privrl_bench.plugins"
 # Groups of YAML files.
 GROUPS = ("algo", "env", "privacy", "tuned", "collect", "paper", "paper/column", "hardware", "log")
 _PACKAGE = __name__.partition(".")[0]
-# Field of `Plugin` -> package with `OUTSIDE` and `register`.
-_REGISTRIES: dict[str, Any] = {
-    "mechanisms": mechanisms,
-    "samplers": sampling,
-    "users": users,
-    "evaluators": evaluation,
-    "environments": envs,
+# By the fields of `Plugin`.
+_REGISTRIES = {
+    "mechanisms": mechanisms.REGISTRY,
+    "samplers": sampling.REGISTRY,
+    "users": users.REGISTRY,
+    "evaluators": evaluation.REGISTRY,
+    "environments": envs.REGISTRY,
 }
 _NAME = r"[a-z][a-z0-9_]*"  # of algorithms, mechanisms and YAML files: a word of the command line
 
@@ -181,7 +181,7 @@ def _load_pack(module: str) -> None:
     if module in _loaded:
         return
     for key, registry in _REGISTRIES.items():
-        registry.OUTSIDE.update(getattr(plugin, key))
+        registry.outside.update(getattr(plugin, key))
     _add(plugin)
     _loaded[module] = plugin
 
@@ -249,8 +249,8 @@ def _register(plugin: Plugin, name: str, version: str, who: str) -> None:
                         registry.register(one, module)
             except ConfigError:
                 for key, registry in _REGISTRIES.items():
-                    registry.OUTSIDE.clear()
-                    registry.OUTSIDE.update(known[key])
+                    registry.outside.clear()
+                    registry.outside.update(known[key])
                 raise
         except ConfigError as error:
             raise _refused(who, str(error)) from error
@@ -260,7 +260,7 @@ def _register(plugin: Plugin, name: str, version: str, who: str) -> None:
 
 def _outside() -> dict[str, dict[str, Any]]:
     """What plugins have added to the registries."""
-    return {key: dict(registry.OUTSIDE) for key, registry in _REGISTRIES.items()}
+    return {key: dict(registry.outside) for key, registry in _REGISTRIES.items()}
 
 
 def _modules(where: str | tuple[str, str]) -> tuple[str, ...]:
@@ -352,9 +352,12 @@ def _check_content(group: str, path: Path, relative: str) -> None:
         raise ConfigError("conf", f"{relative}{line} cannot be read: {what}") from error
     if not isinstance(content, dict):
         raise ConfigError("conf", f"{relative} must hold a mapping of keys to values")
-    if group == "env" and content.get("name") != path.stem:
+    name = content.get("env", content).get(
+        "name"
+    )  # below `env` in a file of the whole configuration
+    if group == "env" and name != path.stem:
         rule = f"must have `name: {path.stem}`, as the file is named"
-        raise ConfigError("conf", f"{relative} {rule}, got {content.get('name')!r}")
+        raise ConfigError("conf", f"{relative} {rule}, got {name!r}")
 
 
 # --- other processes
@@ -372,7 +375,7 @@ def restore(found: Additions) -> None:
     """
     ALGORITHMS.update(found.algorithms)
     for key, registry in _REGISTRIES.items():
-        registry.OUTSIDE.update(found.outside[key])
+        registry.outside.update(found.outside[key])
     _versions.update(found.versions)
     keep_own(found.own)
 

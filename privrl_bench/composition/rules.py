@@ -55,14 +55,16 @@ def _mechanism(run: RunConfig) -> None:
             f"local is noise on live users' devices, but algo={algo.name} needs the gate's clip and noise",
         )
         return
-    taken = taking(algo.traits.sends)
+    sends = algo.traits.sends
     refuse(
-        all(kind.calibrated for kind in taken) and not mechanism.private,
+        not mechanism.private and all(kind.calibrated for kind in taking(sends)),
         "privacy",
         f"algo={algo.name} is private by construction; for a run without noise use privacy.z=0, "
         "for a non-private baseline algo=ppo or algo=a2c",
     )
-    _takes(run, "privacy.mechanism", mechanism.name, tuple(kind.name for kind in taken))
+    if mechanism.takes not in sends:
+        allowed = tuple(kind.name for kind in taking(sends))
+        _takes(run, "privacy.mechanism", mechanism.name, allowed)
 
 
 def _noise(run: RunConfig) -> None:

@@ -48,6 +48,10 @@ SET_BY_FILES = {
     "hyperparameter_source": "set by the file that holds the values; choose one with tuned=<name> "
     "or paper=<name>",
 }
+NOT_GIVEN = {
+    **SET_BY_FILES,
+    "hydra.searchpath": "use --config-dir, whose files win over the package's",
+}
 
 
 def first_line(error: Exception) -> str:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from privrl_bench.config.overrides import OWN_FOLDER, own
 from privrl_bench.errors import ConfigError
 
 NAMED = ("env", "algo")  # groups whose files hold their own name
@@ -65,23 +64,6 @@ def unreadable(error: yaml.YAMLError) -> ConfigError:
     path = Path(mark.name)
     group = path.parent.name
     return ConfigError(group, f"{group}/{path.name} cannot be read: line {mark.line + 1}: {what}")
-
-
-def circle() -> ConfigError:
-    """The error for files that name themselves, or each other, in their defaults."""
-    folder = own()
-    for path in [] if folder is None else sorted(folder.rglob("*.yaml")):
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        defaults = content.get("defaults", []) if isinstance(content, dict) else []
-        names = [
-            one
-            for entry in defaults
-            for one in (entry.values() if isinstance(entry, dict) else [entry])
-        ]
-        if path.stem in [str(name).rpartition("/")[2].partition("@")[0] for name in names]:
-            rule = "names itself in its defaults, and replaces the package's file: copy that one's values"
-            return ConfigError(OWN_FOLDER, f"{path} {rule}")
-    return ConfigError("", "YAML files name each other in their defaults")
 
 
 def check_names(chosen: Mapping[str, str], name_of: Callable[[str], str]) -> None:

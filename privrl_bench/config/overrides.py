@@ -1,4 +1,4 @@
-"""The words of a command line before Hydra composes them: short forms, repetitions, versions for texts.
+"""The words of a command line before Hydra composes them: short forms, repetitions.
 
 Hydra's own parser is called in `composition/hydra_compose.py`, whose `hydra_overrides` applies all of this.
 """
@@ -90,22 +90,6 @@ def _check_text(path: Path) -> None:
         raise ConfigError(OWN_FOLDER, f"cannot read {path}: {error.strerror}") from None
 
 
-def check_searchpath(path: str) -> None:
-    """Refuse a folder of `hydra.searchpath` whose files Hydra would ignore: packaged ones have their names.
-
-    Raises:
-        ConfigError: names the first such file.
-    """
-    folder = Path(path.removeprefix("file://"))
-    for group in sorted(groups()):
-        for file in sorted((folder / group).glob("*.yaml")):
-            if (conf_dir() / group / file.name).is_file():
-                rule = "has the name of a packaged file, which Hydra takes instead of it"
-                raise ConfigError(
-                    "hydra.searchpath", f"{file} {rule}; give the folder with {OWN_FOLDER}"
-                )
-
-
 def keep_own(folder: Path | None) -> None:
     """`own_folder` for the rest of a process, which another one has started."""
     _own[:] = [] if folder is None else [folder]
@@ -191,9 +175,14 @@ def choices_in_help(group: str) -> str:
     return ("\n" + " " * 12).join(textwrap.wrap(", ".join(choices(group)), 86))
 
 
-def has_texts(env: str) -> bool:
-    """Whether an environment of a YAML file consists of prompts and answers."""
-    return re.search(r"^kind: text\b", _text("env", env), re.M) is not None
+def default_algo(env: str) -> str:
+    """The algorithm of an environment where none is given: its file may have `- override /algo: <name>`.
+
+    >>> default_algo("hopper")
+    'dppg'
+    """
+    own = re.search(r"^ *- *override /algo: *(\w+)", _text("env", env), re.M)
+    return own[1] if own else default_choices()["algo"]
 
 
 def plain_groups(words: Iterable[str]) -> list[str]:

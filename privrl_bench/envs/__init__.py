@@ -5,22 +5,8 @@ Importing this folder imports no simulator; `registry` does.
 
 from __future__ import annotations
 
-from privrl_bench.errors import ConfigError
+from privrl_bench.registry import Registry
 
-# `env.kind` without a simulator -> module of a plugin, with `env_spec`
-OUTSIDE: dict[str, str] = {}
-
-
-def register(kind: str, module: str) -> None:
-    """Add a kind of environments without a simulator.
-
-    Args:
-        kind: a value of `env.kind`.
-        module: has `env_spec`, a function of an `EnvConfig` that returns its public facts.
-
-    Raises:
-        ConfigError: the name is taken.
-    """
-    if OUTSIDE.get(kind, module) != module or kind in ("gym", "dmc"):
-        raise ConfigError("env.kind", f"the name {kind} is taken")
-    OUTSIDE[kind] = module
+# `env.kind` -> module with `env_spec`, for environments without a simulator.
+_HERE = f"{__name__}.registry"
+REGISTRY = Registry({"gym": _HERE, "dmc": _HERE}, "env_spec", "env.kind")

@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.envs import OUTSIDE
+from privrl_bench.envs import REGISTRY
 from privrl_bench.envs.construction import (
     check_reset,
     dmc_id,
@@ -125,8 +125,8 @@ def env_spec(config: EnvConfig) -> EnvSpec:
     Raises:
         ConfigError: See `make_env` and `checked_users`; also if public constants have the wrong length.
     """
-    if config.kind in OUTSIDE:
-        spec: EnvSpec = importlib.import_module(OUTSIDE[config.kind]).env_spec(config)
+    if config.kind in REGISTRY.outside:
+        spec: EnvSpec = REGISTRY.get(config.kind)(config)
         return spec
     own = _slots_class(config)
     env = make_env(config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from privrl_bench.config.traits import Draws, Rows
@@ -62,9 +62,10 @@ def _check_analysed(privacy: PrivacyConfig) -> None:
     require_among("privacy.accountant", privacy.accountant, sampler.accountants, f"{who} by")
     relations, reason = sampler.relations(mechanism), sampler.adjacency_reason
     require_among("privacy.adjacency", privacy.adjacency, relations, f"{who} under", reason)
-    fits = [x for x in mechanisms.names() if sampler.accepts(mechanisms.mechanism_class(x))]
-    groups = " (a group sets both, such as privacy=poisson or privacy=fixed)"
-    require_among("privacy.mechanism", privacy.mechanism, fits, f"{who} for", groups)
+    if not sampler.accepts(mechanism):
+        fits = [kind.name for kind in mechanisms.REGISTRY.classes() if sampler.accepts(kind)]
+        groups = " (a group sets both, such as privacy=poisson or privacy=fixed)"
+        require_among("privacy.mechanism", privacy.mechanism, fits, f"{who} for", groups)
     if sampler.draws in (Draws.ONE, Draws.ALL) and privacy.users_per_round != 1:
         rule = f"privacy.sampling={sampler.name} releases one row: 1"
         raise ConfigError("privacy.users_per_round", f"{rule}, got {privacy.users_per_round}")
@@ -82,9 +83,12 @@ def _check_preview(privacy: PrivacyConfig) -> None:
 
 
 def unused(privacy: PrivacyConfig) -> tuple[str, ...]:
-    """Keys `privacy.<name>` that only other mechanisms than the chosen one read."""
+    """Keys `privacy.<name>` that only other mechanisms than the chosen one read.
+
+    Those of plugins have no other ones (`mechanisms._check`).
+    """
     own = rules(privacy).mechanism.own
-    known = map(mechanisms.mechanism_class, mechanisms.names())
+    known = mechanisms.REGISTRY.ours.values()
     others = {name for kind in known for name in kind.own} - set(own)
     return tuple(f"privacy.{name}" for name in sorted(others))
 
@@ -97,13 +101,21 @@ def not_auditable(privacy: PrivacyConfig) -> str:
     return kind.not_auditable
 
 
-def taking(sends: Iterable[Rows | None]) -> list[type[Mechanism]]:
+def taking(sends: Iterable[Rows | None]) -> Iterator[type[Mechanism]]:
     """The mechanisms that take one of these, in their order, imitations last.
 
-    None among `sends`: those that take nothing at the gate.
+    None among `sends`: those that take nothing at the gate. Those of plugins are imported when they are
+    reached.
     """
-    known = sorted(map(mechanisms.mechanism_class, mechanisms.names()), key=lambda k: k.imitation)
-    return [kind for rows in sends for kind in known if kind.takes is rows]
+    for rows in sends:
+        yield from (kind for kind in _in_order() if kind.takes is rows)
+
+
+def _in_order() -> Iterator[type[Mechanism]]:
+    """All mechanisms; the package itself has no imitations."""
+    yield from mechanisms.REGISTRY.ours.values()
+    outside = map(mechanisms.mechanism_class, mechanisms.REGISTRY.outside)
+    yield from sorted(outside, key=lambda kind: kind.imitation)
 
 
 def drawing(draws: Iterable[Draws]) -> tuple[str, ...]:

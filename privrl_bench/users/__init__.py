@@ -1,16 +1,15 @@
 """Who the users of a run are: the kinds, one module each.
 
-The folder is the registry: a module with `USERS = <class>` is added and nothing else. Plugins add modules of
-their own (`register`), which are asked first. Importing a kind does not import torch.
+A module with `USERS = <class>` is added and nothing else. Plugins add modules of their own, which are asked
+first. Importing a kind does not import torch.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 from privrl_bench.errors import ConfigError
-from privrl_bench.privacy.discovery import classes
+from privrl_bench.registry import Registry
 
 if TYPE_CHECKING:
     from privrl_bench.config.schema import RunConfig
@@ -18,19 +17,18 @@ if TYPE_CHECKING:
     from privrl_bench.types import EnvSpec
     from privrl_bench.users.users import Users
 
-# Name -> module of a plugin, or the module and what its users give: a value of `Data`.
-OUTSIDE: dict[str, str | tuple[str, str]] = {}
+# What another package says of its users beside the module is what they give: a value of `Data`.
+REGISTRY = Registry(__name__, "USERS", "users", f"{__name__}.users:Users")
 
 
 def kinds(gives: Data | None = None) -> list[type[Users]]:
     """The kinds of users, those of plugins first; `gives`: without those that say that they give other data."""
-    wanted = [
-        where if isinstance(where, str) else where[0]
-        for where in OUTSIDE.values()
+    outside = [
+        REGISTRY.get(name)
+        for name, where in REGISTRY.outside.items()
         if gives is None or isinstance(where, str) or where[1] == gives.name.lower()
     ]
-    outside = [importlib.import_module(module).USERS for module in wanted]
-    return [*outside, *classes(__name__, "USERS").values()]
+    return [*outside, *REGISTRY.ours.values()]
 
 
 def kind_of(run: RunConfig, spec: EnvSpec | None = None) -> type[Users]:
@@ -48,39 +46,6 @@ def kind_of(run: RunConfig, spec: EnvSpec | None = None) -> type[Users]:
     raise ConfigError("algo", f"algo={run.algo.name} learns from {wanted}, which no users give")
 
 
-def register(name: str, where: str | tuple[str, str]) -> None:
-    """Add a kind of users of another package. Its runs stay `unreviewed` (`run/plugin_review.py`).
-
-    Args:
-        name: equal to the class's own `name`.
-        where: a module that has `USERS`, a subclass of `users.Users`, and should not import torch; or this
-            module and what its users give.
-
-    Raises:
-        ConfigError: the name is taken, the module cannot be imported, or it has no such class.
-    """
-    from privrl_bench.users.users import Users
-
-    if OUTSIDE.get(name) == where:
-        return
-    if name in OUTSIDE or name in classes(__name__, "USERS"):
-        raise ConfigError("users", f"the name {name} is taken")
-    module = where if isinstance(where, str) else where[0]
-    try:
-        kind = importlib.import_module(module).USERS
-    except Exception as error:
-        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ConfigError("users", f"{module} has no USERS: {why}") from error
-    if not (isinstance(kind, type) and issubclass(kind, Users)):
-        raise ConfigError(
-            "users", f"{module}: USERS must be a subclass of {Users.__module__}.Users"
-        )
-    if getattr(kind, "name", "") != name:
-        got = getattr(kind, "name", "")
-        raise ConfigError("users", f"{module}: the class's `name` must be {name!r}, got {got!r}")
-    OUTSIDE[name] = where
-
-
 def kind_and_spec(run: RunConfig) -> tuple[type[Users], EnvSpec]:
     """The kind of a run's users, and the public facts of their environment, which is made once for them.
 
@@ -91,7 +56,7 @@ def kind_and_spec(run: RunConfig) -> tuple[type[Users], EnvSpec]:
     before = kind_of(run)
     spec = before.spec_of(run)
     kind = kind_of(run, spec)
-    if kind is not before and kind.name in OUTSIDE:
+    if kind is not before and kind.name in REGISTRY.outside:
         why = "claims a run by its environment, and must do so by the configuration alone"
         raise ConfigError("users", f"{kind.name} {why}")
     return kind, spec

@@ -196,7 +196,8 @@ BAD = {
     OFFLINE: "data.id: no dataset 'pendulum/ddpg-v0' here; this makes it: privrl collect +collect=primorl",
     "algo=primorl env=pendulum data.id=../../etc/passwd-v0": "data.id: must have the form name-v0",
     "env=sentiment_small env.text.prompts=/nonexistent.txt": "env.text.prompts: no such file or folder",
-    "-m env=sentiment_small,cartpole": "env: sweep texts (sentiment_small) apart",
+    "env=sentiment_small algo=dppg": "env: sentiment_small is prompts and answers, from which "
+    "algo=dppg does not learn; use algo=dppg_text",
     # the other commands
     "privrl audit leaks privacy.z=1 privacy.z=2": "privacy.z: given twice",
     "privrl audit leaks tuned=nope": "tuned: no such choice 'nope'",

@@ -17,7 +17,7 @@ RUNS = {
     "dppg": ["algo=dppg", "env=cartpole", "privacy=fixed"],
     "correlated": ["algo=dppg", "env=cartpole"],
     "local": ["algo=ppo", "env=cartpole", "privacy=local"],
-    "text": ["algo=dppg", "env=sentiment_small"],
+    "text": ["algo=dppg_text", "env=sentiment_small"],
     "offline": ["algo=primorl", "env=pendulum", "data.id=pendulum/ddpg-v0"],
     "gpope": ["algo=gpope", "env=chain", "privacy.population=50", "data.policy=uniform"],
 }

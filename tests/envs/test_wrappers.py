@@ -188,7 +188,7 @@ def test_bad_wrappers_are_one_line(given, said, tmp_path, capsys):
 
 def test_texts_have_none():
     with pytest.raises(ConfigError, match=r"env\.wrappers: must be left out for texts"):
-        compose(["algo=dppg", "env=sentiment_small", "env.wrappers=[wrappers_pkg:Twice]"])
+        compose(["algo=dppg_text", "env=sentiment_small", "env.wrappers=[wrappers_pkg:Twice]"])
 
 
 def test_a_finished_run_names_them_and_its_policy_gets_them_again(tmp_path, monkeypatch, capsys):

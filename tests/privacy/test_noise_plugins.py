@@ -166,15 +166,15 @@ def test_a_sampler_that_claims_nothing_needs_both_audits_and_no_more(packages, m
 def test_workers_know_the_sampler_and_a_bad_one_registers_nothing(packages, monkeypatch):
     compose([*DRAWN])
     told = plugins.additions()
-    sampling.OUTSIDE.clear()
+    sampling.REGISTRY.outside.clear()
     plugins.restore(told)
     assert sampling.sampler_class("without_replacement").name == "without_replacement"
     with pytest.raises(ConfigError, match="the name fixed is taken"):
-        sampling.register("fixed", "draw_pkg.without_replacement")
+        sampling.REGISTRY.register("fixed", "draw_pkg.without_replacement")
     with pytest.raises(ConfigError, match="`name` must be 'x', got 'without_replacement'"):
-        sampling.register("x", "draw_pkg.without_replacement")
+        sampling.REGISTRY.register("x", "draw_pkg.without_replacement")
     with pytest.raises(ConfigError, match="has no SAMPLER"):
-        sampling.register("x", "draw_pkg")
+        sampling.REGISTRY.register("x", "draw_pkg")
 
 
 # --- the Laplace mechanism at the gate
@@ -182,7 +182,7 @@ def test_workers_know_the_sampler_and_a_bad_one_registers_nothing(packages, monk
 
 @pytest.fixture
 def laplace(packages):
-    mechanisms.register("laplace", "laplace_pkg.laplace")
+    mechanisms.REGISTRY.register("laplace", "laplace_pkg.laplace")
 
 
 def test_one_user_moves_a_release_by_at_most_one_clip_in_l1(laplace):

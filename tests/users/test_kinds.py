@@ -74,9 +74,9 @@ def test_users_of_a_plugin_are_asked_first_and_stay_unreviewed(wards):
     assert guarantee.unit == "one ward"
     assert guarantee.status == "unreviewed"
     found = additions()
-    users.OUTSIDE.clear()
+    users.REGISTRY.outside.clear()
     restore(found)
-    assert users.OUTSIDE == {"wards": "wards_pkg"}
+    assert users.REGISTRY.outside == {"wards": "wards_pkg"}
 
 
 def test_users_of_a_plugin_are_known_before_the_environment_is_made(wards, tmp_path):

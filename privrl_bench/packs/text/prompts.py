@@ -56,7 +56,7 @@ class PromptUsers(Users):
             not answers,
             "env",
             f"{run.env.name} is prompts and answers, from which algo={run.algo.name} does not learn; "
-            "use algo=dppg or algo=ppo",
+            "use algo=dppg_text or algo=ppo_text",
         )
         refuse(
             not texts, "env", f"{run.env.label} has no prompts, which algo={run.algo.name} answers"

@@ -59,7 +59,9 @@ class DppgTextConfig(TextAlgoConfig):
 class PpoTextConfig(TextAlgoConfig):
     """Settings of PPO on texts."""
 
-    traits: ClassVar[Traits] = replace(TextAlgoConfig.traits, sends=(Rows.POOLED,))
+    traits: ClassVar[Traits] = replace(
+        TextAlgoConfig.traits, sends=(Rows.POOLED,), private_version="dppg_text"
+    )
 
     name: str = "ppo_text"
     minibatches: int = integer(1)  # of users, in one pass

@@ -24,7 +24,7 @@ _ASIDE = re.compile(
 )  # words that do not change a search, or are kept apart
 # Keys that say what a search is about; they are the same in all of its runs.
 COMMON = ("algo", "env", "privacy", "seed", "search", "resume", "plan_only", "plugins")
-_HYDRA = ("hydra.run.dir", "hydra.searchpath")  # keys of Hydra that have an effect on a search
+_HYDRA = ("hydra.run.dir",)  # keys of Hydra that have an effect on a search
 COMMON_KEYS = ("population", "epsilon", "delta", "noise", "accountant", "adjacency", "noise_cohort")
 
 

@@ -436,9 +436,9 @@ BLOCKS["dppg/tuning"] = lambda: (STORE / "dppg" / "tuning" / "table.md").read_te
 
 # --- language models
 
-_TEXT = "dppg/sentiment_small/"
+_TEXT = "dppg_text/sentiment_small/"
 LINES = {  # label -> beginning of the keys of its runs
-    "PPO": "ppo/sentiment_small/seed",
+    "PPO": "ppo_text/sentiment_small/seed",
     "DPPG z = 0.01": f"{_TEXT}z=0.01,algo.",
     "DPPG z = 0.01, values for z = 0.5": f"{_TEXT}z=0.01,seed",
     "DPPG z = 0.5": f"{_TEXT}z=0.5,",

@@ -1,6 +1,4 @@
-"""The mechanisms, one module each. The folder is the registry: a module is added and nothing else.
-
-Plugins add modules of their own (`register`).
+"""The mechanisms, one module each, and those of plugins.
 
 Importing a mechanism does not import torch, so that a configuration is checked before anything heavy
 is loaded.
@@ -11,41 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.privacy.discovery import Registry
+from privrl_bench.registry import Registry
 
 if TYPE_CHECKING:
     from privrl_bench.privacy.mechanisms.mechanism import Mechanism
-
-
-OUTSIDE: dict[str, str] = {}  # name -> module of another package
-_KNOWN = Registry(__name__, "MECHANISM", "privacy.mechanism", OUTSIDE)
-names = _KNOWN.names
-
-
-def mechanism_class(name: str) -> type[Mechanism]:
-    """The class behind `privacy.mechanism=<name>`. Raises KeyError: there is none."""
-    found: type[Mechanism] = _KNOWN.get(name)
-    return found
-
-
-def register(name: str, module: str) -> None:
-    """Add a mechanism of another package: `privacy.mechanism=<name>`.
-
-    Its runs are `unreviewed` until the audits have passed (`run/plugin_review.py`).
-
-    Args:
-        name: equal to the class's own `name`.
-        module: has `MECHANISM`, a subclass of `mechanism.Mechanism`; it should not import torch.
-
-    Raises:
-        ConfigError: the module cannot be imported, or what it declares is refused: see `_check`.
-    """
-    from privrl_bench.privacy.mechanisms.mechanism import Mechanism
-
-    kind = _KNOWN.new(name, module, Mechanism)
-    if kind is not None:
-        _check(module, kind)
-        OUTSIDE[name] = module
 
 
 def _check(module: str, kind: type[Mechanism]) -> None:
@@ -60,7 +27,7 @@ def _check(module: str, kind: type[Mechanism]) -> None:
 
     if not kind.records:
         refuse("`records` must name its ledger lines")
-    others = [mechanism_class(other) for other in names()]
+    others = [other for other in REGISTRY.classes() if other is not kind]
     for other in others:
         if shared := sorted(set(kind.records) & set(other.records)):
             refuse(
@@ -70,13 +37,26 @@ def _check(module: str, kind: type[Mechanism]) -> None:
         refuse(f"`own` has {new[0]!r}, which is not a key of a single mechanism")
 
 
+REGISTRY = Registry(
+    __name__, "MECHANISM", "privacy.mechanism", f"{__name__}.mechanism:Mechanism", _check
+)
+names = REGISTRY.names  # values of `privacy.mechanism`
+
+
+def mechanism_class(name: str) -> type[Mechanism]:
+    """The class behind `privacy.mechanism=<name>`. Raises KeyError: there is none."""
+    found: type[Mechanism] = REGISTRY.get(name)
+    return found
+
+
 def ledger_class(record: str) -> type[Mechanism]:
     """The mechanism that defines the accounting of ledger lines with `"mechanism": record`.
 
     Raises:
         PrivacyError: none does, so epsilon is unknown.
     """
-    for kind in map(mechanism_class, names()):
+    kind: type[Mechanism]
+    for kind in REGISTRY.classes():
         if record in kind.records:
             return kind
     raise PrivacyError(f"no mechanism has ledger lines of {record!r}: epsilon is unknown")

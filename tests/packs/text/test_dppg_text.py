@@ -14,7 +14,6 @@ from privrl_bench.audit.canary import attack
 from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.shrink import shrink
 from privrl_bench.composition.compose import compose
-from privrl_bench.composition.hydra_compose import text_versions
 from privrl_bench.errors import ConfigError
 from privrl_bench.packs.text.dppg_text import DppgText
 from privrl_bench.packs.text.fine_tuning import AnswerBatch
@@ -367,13 +366,9 @@ def test_other_choices_are_refused_by_name(words, complaint):
     assert str(caught.value).startswith(complaint)
 
 
-def test_the_version_for_texts_is_chosen_by_the_environment():
-    assert text_versions(["env=sentiment_small"]) == ["env=sentiment_small", "algo=dppg_text"]
-    assert text_versions(["-m", "algo=dppg,ppo", "env=sentiment_small"]) == [
-        *("-m", "algo=dppg_text,ppo_text", "env=sentiment_small"),
-    ]
-    with pytest.raises(ConfigError, match=r"^env: sweep texts \(sentiment_small\) apart"):
-        text_versions(["env=cartpole,sentiment_small"])
+def test_an_environment_of_prompts_chooses_an_algorithm_that_answers_them():
+    assert compose(["env=sentiment_small"]).algo.name == "dppg_text"
+    assert compose(["env=sentiment_small", "algo=ppo_text"]).algo.name == "ppo_text"
 
 
 def test_no_path_around_the_gate(texts):

@@ -331,7 +331,7 @@ def test_text_settings_are_part_of_what_a_run_is():
 
 def test_a_users_steps_are_the_tokens_of_their_answer(texts):
     few = ("env.text.min_characters=0", "env.text.holdout=3", "env.text.prompt_tokens=[1,4]")
-    words = ["algo=ppo", "env=sentiment_small", *texts, *few, "env.text.new_tokens=10"]
+    words = ["algo=ppo_text", "env=sentiment_small", *texts, *few, "env.text.new_tokens=10"]
     run = compose(later_wins([*words, "privacy.users_per_round=3", "rounds=1", "eval.episodes=1"]))
     assert run.env.user_steps == 10
     parts = make_plan([run])
