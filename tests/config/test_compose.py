@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from privrl_bench.algorithms import registry as algorithm_registry
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
 from privrl_bench.composition import hydra_compose as config
+from privrl_bench.composition import plugins
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.diagnostics import check_choice
 from privrl_bench.config.folder_names import LEADING, LENGTH
@@ -31,6 +32,8 @@ NEEDED = {  # what a user has to say besides the choice itself
     "dmc": ["env.domain=walker", "env.task=walk"],
     "poisson": ["privacy.population=1000"],
 }
+
+plugins.load_installed()  # the choices of a group are those that a command has
 
 
 def pairs(every: bool) -> list[tuple[str, str]]:
