@@ -14,8 +14,6 @@ Everything here is imported when it is first used.
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -84,24 +82,3 @@ def _added() -> dict[str, str]:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_WHERE, *_added()})
-
-
-class _CalledFolder(ModuleType):
-    """The folder `privrl_bench/run`, which is called as the function of its name."""
-
-    def __call__(self, *words: Any, **groups: Any) -> Any:
-        """See `privrl_bench.api.training.run`."""
-        return importlib.import_module(f"{__name__}.api.training").run(*words, **groups)
-
-
-class _Package(ModuleType):
-    """This package, whose `run` can be called, whether the folder of this name is imported already or not."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Called by the import of a folder, which would hide the function."""
-        if name == "run" and isinstance(value, ModuleType):
-            value.__class__ = _CalledFolder
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

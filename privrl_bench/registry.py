@@ -75,7 +75,7 @@ class Registry:
         return map(self.get, self.names())
 
     def register(self, name: str, where: str | tuple[str, str]) -> None:
-        """Add a class of another package. Its runs are `unreviewed`, see `run/plugin_review.py`.
+        """Add a class of another package. Its runs are `unreviewed`, see `training/plugin_review.py`.
 
         Args:
             name: equal to the class's own `name`.

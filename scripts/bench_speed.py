@@ -42,11 +42,11 @@ from privrl_bench.envs.registry import make_env, make_slots
 from privrl_bench.evaluation.evaluator import BackgroundEvaluator
 from privrl_bench.papers.pages.speed import picture
 from privrl_bench.privacy.gate import Gate
-from privrl_bench.run.loop import Experiment
-from privrl_bench.run.plan import Plan, make_plan
-from privrl_bench.run.results import MetricWriter
-from privrl_bench.run.runner import run
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.loop import Experiment
+from privrl_bench.training.plan import Plan, make_plan
+from privrl_bench.training.results import MetricWriter
+from privrl_bench.training.runner import run
+from privrl_bench.training.trainer import Trainer
 from privrl_bench.users.collectors.live import SimulatedCollector
 
 FOREVER = "total_steps=1_000_000_000"

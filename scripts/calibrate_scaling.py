@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from privrl_bench.composition.compose import compose
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.trainer import Trainer
 
 
 def main() -> None:

@@ -43,7 +43,7 @@ from privrl_bench.packs.text.corpus import (
 )
 from privrl_bench.packs.text.generation import attention, padded
 from privrl_bench.packs.text.models import BATCH, Scorer, digests
-from privrl_bench.run.folder import write_json
+from privrl_bench.training.folder import write_json
 from privrl_bench.types import generator
 
 END, FIRST, UNKNOWN = "<|endoftext|>", "[CLS]", "[UNK]"

@@ -23,8 +23,8 @@ from typing import Any
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.kernels.machine import cores, one_thread
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.trainer import Trainer
 
 DEFAULT = ["algo=dppg", "env=cartpole"]
 

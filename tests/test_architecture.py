@@ -63,7 +63,7 @@ def test_only_the_gate_makes_releases_and_noise(path):
         return
     made = called(path)
     assert not made & {"Released", "Guarantee"}
-    assert "Ledger" not in made or named(path) == "run/plan.py"
+    assert "Ledger" not in made or named(path) == "training/plan.py"
     assert not made & {"SeededNoise", "SecureNoise", "clip_rows"}
     # Initial weights and action noise are drawn in models, first states in envs, noise in mechanisms.
     if path.relative_to(ROOT).parts[0] not in ("models", "envs") and named(path) not in DRAWS:
@@ -170,7 +170,7 @@ def test_no_dispatch_on_the_class_of_a_collector_or_an_evaluator():
             ("torch", "wandb", "gymnasium", "hydra", "dp_accounting", "matplotlib"),
         ),
         (
-            "privrl_bench.run.runner",
+            "privrl_bench.training.runner",
             (
                 *("transformers", "tokenizers", "peft", "hydra"),
                 *("privrl_bench.packs", "privrl_bench.papers"),

@@ -47,7 +47,7 @@ NOT_RUN = {
     "privrl-bench env=sentiment ": "needs models of a hub",
     "privrl-bench env=sentiment_small": "minutes; tests/packs/text/test_dppg_text.py",
     "privrl-bench algo=dppg env=hopper hardware=ray": "needs Ray",
-    "privrl-bench -m hydra/launcher": "needs a cluster; tests/run/test_sweep.py runs submitit_local",
+    "privrl-bench -m hydra/launcher": "needs a cluster; tests/training/test_sweep.py runs submitit_local",
     "privrl-bench algo=primorl": "needs a dataset; tests/packs/offline/test_minari.py",
     "privrl-bench algo=gpope env=cartpole data.id=": "needs a dataset",
     "privrl play RUN": "opens a window; the next line of the page writes a video",

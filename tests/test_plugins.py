@@ -21,9 +21,9 @@ from privrl_bench.composition.identity import digest
 from privrl_bench.config import overrides
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy import mechanisms
-from privrl_bench.run.describe import describe_plan
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.provenance import provenance
+from privrl_bench.training.describe import describe_plan
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.provenance import provenance
 
 INIT = """
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Sweeps: jobs that differ in seed and z are trained together, in groups.
 
 Hydra finds plugins in the namespace package `hydra_plugins`. These turn what Hydra composes into jobs of
-privrl_bench; grouping and processes are in `privrl_bench/run/sweep.py`.
+privrl_bench; grouping and processes are in `privrl_bench/training/sweep.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
 from privrl_bench.composition.plugins import additions, restore
-from privrl_bench.run.sweep import Job, Outcome
+from privrl_bench.training.sweep import Job, Outcome
 
 
 class GridSweeper(Sweeper):
@@ -57,7 +57,7 @@ class GridSweeper(Sweeper):
 
     def _launch(self, jobs: list[Job], words: list[list[str]]) -> list[Outcome]:
         """Train jobs with the launcher, a task for each group."""
-        from privrl_bench.run.sweep import schedule
+        from privrl_bench.training.sweep import schedule
 
         assert self.launcher is not None
         self._groups.groups = schedule(jobs)
@@ -84,7 +84,7 @@ class TrainGroup:
     def __call__(self, cfg: DictConfig) -> list[Outcome]:
         """Train a group. The rounds of a group have one process, unless `hardware.workers` gives more."""
         from privrl_bench.kernels.machine import use_cores
-        from privrl_bench.run.sweep import train
+        from privrl_bench.training.sweep import train
 
         restore(self._outside)
         group = self.groups[int(HydraConfig.get().job.num)]
@@ -107,7 +107,7 @@ class ReplicasLauncher(Launcher):
     ) -> Sequence[JobReturn]:
         """Called by Hydra with the overrides of all jobs. Each returns its `Outcome`."""
         from privrl_bench.api.launch import ended
-        from privrl_bench.run.sweep import run_jobs
+        from privrl_bench.training.sweep import run_jobs
 
         returns = compose_jobs(self._context, self._config, job_overrides, initial_job_idx)
         finished = finish(returns, run_jobs(jobs_of(returns)), initial_job_idx)

@@ -98,7 +98,7 @@ class AlgorithmContext:
         device: `hardware.device`, where user updates are computed; one of the settings' `torch_devices`.
         env: settings of the environment; None: the algorithm needs none.
         behavior_policy: `data.policy`, of algorithms that evaluate a policy.
-        read_policy: reads the policy of a run folder, named by a key (`run/trained_policy.py`).
+        read_policy: reads the policy of a run folder, named by a key (`training/trained_policy.py`).
     """
 
     spec: EnvSpec

@@ -21,9 +21,9 @@ from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.kernels.machine import check_hardware, one_thread
 from privrl_bench.metrics import shown_measured
 from privrl_bench.privacy.guarantee import Guarantee
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.plugin_review import EPSILON, FOLDER, LEAKS, audits, effect, write
-from privrl_bench.run.writable import check_folder
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.plugin_review import EPSILON, FOLDER, LEAKS, audits, effect, write
+from privrl_bench.training.writable import check_folder
 
 __all__ = ["AuditOptions", "EpsilonAudit", "LeakAudit", "audit_epsilon", "audit_leaks", "measure"]
 VERDICT = "nothing contradicts the claim"

@@ -199,7 +199,7 @@ def _broken_ledger(folder: Path) -> list[str]:
     """Return why epsilon is unknown where the ledger is damaged; nothing of a folder without its records."""
     if not (folder / "ledger.jsonl").exists() and not (folder / "timing.jsonl").exists():
         return []
-    from privrl_bench.run.folder import RunDir
+    from privrl_bench.training.folder import RunDir
 
     try:
         RunDir(folder).verify_ledger(None)

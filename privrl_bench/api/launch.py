@@ -22,8 +22,8 @@ from privrl_bench.config.overrides import CONFIG_NAME, OWN_FOLDER, explicit_keys
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.kernels.machine import check_hardware
-from privrl_bench.run import sweep as jobs
-from privrl_bench.run.sweep import Job, Outcome
+from privrl_bench.training import sweep as jobs
+from privrl_bench.training.sweep import Job, Outcome
 
 _GRIDS = ("GridSweeper", "BasicSweeper")  # sweepers whose jobs do not depend on results
 ended: list[Outcome] = []  # jobs of this sweep, for sweepers that return nothing

@@ -24,7 +24,7 @@ from privrl_bench.errors import ConfigError, require_choice
 from privrl_bench.evaluation.returns import ReturnEvaluator
 from privrl_bench.functional.rng import Streams
 from privrl_bench.functional.statistics import bootstrap_ci
-from privrl_bench.run.trained_policy import (
+from privrl_bench.training.trained_policy import (
     PolicyFile,
     TrainedPolicy,
     changed_env,
@@ -34,7 +34,7 @@ from privrl_bench.run.trained_policy import (
     load_policy,
     read_policy,
 )
-from privrl_bench.run.writable import check_file
+from privrl_bench.training.writable import check_file
 
 __all__ = ["EpisodeReturns", "TrainedPolicy", "env_of", "evaluate", "export", "load_policy"]
 

@@ -17,8 +17,8 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.kernels.machine import check_hardware
 from privrl_bench.reporting.run_loader import load_run as read_run
 from privrl_bench.reporting.runs import Run
-from privrl_bench.run.describe import PlanReport
-from privrl_bench.run.sweep import Outcome
+from privrl_bench.training.describe import PlanReport
+from privrl_bench.training.sweep import Outcome
 
 Words = str | Iterable[str]
 
@@ -109,8 +109,8 @@ def plan(
     Raises:
         ConfigError: bad input.
     """
-    from privrl_bench.run.describe import report_of
-    from privrl_bench.run.plan import make_plan
+    from privrl_bench.training.describe import report_of
+    from privrl_bench.training.plan import make_plan
 
     with own_folder(config_dir):
         run = compose(words_of(words, groups))

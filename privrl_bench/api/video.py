@@ -19,8 +19,8 @@ from privrl_bench.envs.slots import LoopSlots
 from privrl_bench.envs.user_declaration import declared_users
 from privrl_bench.errors import ConfigError
 from privrl_bench.rollout import begin, rollout
-from privrl_bench.run.trained_policy import TrainedPolicy, load_policy
-from privrl_bench.run.writable import check_file
+from privrl_bench.training.trained_policy import TrainedPolicy, load_policy
+from privrl_bench.training.writable import check_file
 
 SUFFIXES = (".gif", ".mp4")
 _RATES = {".gif": 25, ".mp4": 60}  # most pictures a second; browsers show faster GIFs slowly

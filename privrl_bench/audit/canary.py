@@ -49,8 +49,8 @@ from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.contribution import Contribution, block_multipliers
 from privrl_bench.privacy.rules import not_auditable, rules
 from privrl_bench.privacy.sampling.fixed import Fixed
-from privrl_bench.run.plan import Plan, make_plan
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.plan import Plan, make_plan
+from privrl_bench.training.trainer import Trainer
 from privrl_bench.types import State, UserBatch, generator
 from privrl_bench.users import kind_of
 

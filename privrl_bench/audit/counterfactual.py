@@ -32,8 +32,8 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.contribution import Released
 from privrl_bench.privacy.sampling.sampler import Cohort
-from privrl_bench.run.crash import Outcome
-from privrl_bench.run.plan import NOT_PRIVATE, make_plan
+from privrl_bench.training.crash import Outcome
+from privrl_bench.training.plan import NOT_PRIVATE, make_plan
 from privrl_bench.types import State
 from privrl_bench.users.collectors.collector import Batch
 from privrl_bench.users.collectors.returning_users import KEPT

@@ -51,8 +51,8 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.privacy.rules import rules
-from privrl_bench.run.plan import Plan, make_plan
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.plan import Plan, make_plan
+from privrl_bench.training.trainer import Trainer
 from privrl_bench.types import State, UserBatch, generator
 from privrl_bench.users import kind_of
 

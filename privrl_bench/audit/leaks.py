@@ -20,8 +20,8 @@ from privrl_bench.audit.visits import UP_TO, WINDOW, Visit, visits_after
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.guarantee import UNREVIEWED
-from privrl_bench.run.plan import NOT_PRIVATE, Plan, make_plan
-from privrl_bench.run.workers import whole_round
+from privrl_bench.training.plan import NOT_PRIVATE, Plan, make_plan
+from privrl_bench.training.workers import whole_round
 from privrl_bench.users.collectors.substitutes import ABSENT, CRAFTED, NULL, SHORT, ZERO
 
 MOVED = "in rounds "  # how a reason of rounds begins that `--round` does not choose

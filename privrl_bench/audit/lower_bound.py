@@ -25,7 +25,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.metrics import shown_epsilon, shown_measured
 from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.privacy.rules import rules
-from privrl_bench.run.folder import write_json
+from privrl_bench.training.folder import write_json
 from privrl_bench.users import kind_of
 
 REVIEW_SCORES = 20_000  # of canaries, at least, in an audit that counts as a review of a mechanism

@@ -29,15 +29,15 @@ from torch import Tensor
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, PublicSources
 from privrl_bench.metrics import METRICS, SUMMARY
-from privrl_bench.run.crash import Outcome
-from privrl_bench.run.folder import FILES, RunDir, read_lines
-from privrl_bench.run.loop import Clock, Experiment
-from privrl_bench.run.plan import Plan
-from privrl_bench.run.progress import LINE_EVERY_S, Progress
-from privrl_bench.run.results import CURVE, SolvedCheck, draw, save_results
-from privrl_bench.run.trained_policy import FILE
-from privrl_bench.run.trainer import Trainer
-from privrl_bench.run.wandb_logger import WandbLogger
+from privrl_bench.training.crash import Outcome
+from privrl_bench.training.folder import FILES, RunDir, read_lines
+from privrl_bench.training.loop import Clock, Experiment
+from privrl_bench.training.plan import Plan
+from privrl_bench.training.progress import LINE_EVERY_S, Progress
+from privrl_bench.training.results import CURVE, SolvedCheck, draw, save_results
+from privrl_bench.training.trained_policy import FILE
+from privrl_bench.training.trainer import Trainer
+from privrl_bench.training.wandb_logger import WandbLogger
 
 NOT_COMPARED = ("private", "machine")  # who may see a file, a column or a field that is left out
 _JSON = ("summary.json", "status.json", "plan.json")

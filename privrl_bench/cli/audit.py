@@ -23,8 +23,8 @@ from privrl_bench.cli.parsing import (
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.metrics import shown_epsilon, shown_measured
-from privrl_bench.run.crash import guarded
-from privrl_bench.run.writable import check_file, check_folder
+from privrl_bench.training.crash import guarded
+from privrl_bench.training.writable import check_file, check_folder
 
 if TYPE_CHECKING:
     from privrl_bench.api.auditing import EpsilonAudit, LeakAudit

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from privrl_bench.cli.parsing import add_working_directory, dispatch, given
 from privrl_bench.composition import plugins
 from privrl_bench.composition.plugins import Command
-from privrl_bench.run.crash import guarded, version
+from privrl_bench.training.crash import guarded, version
 
 ABOUT = (
     """Tools around training runs under differential privacy. Training itself is privrl-bench."""

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from privrl_bench.cli.console import print_table
 from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.run.crash import one_line
-from privrl_bench.run.sweep import Outcome
+from privrl_bench.training.crash import one_line
+from privrl_bench.training.sweep import Outcome
 
 STATUSES = ("done", "skipped", "planned", "interrupted", "failed")
 DONE = ("done", "skipped")  # a skipped job was done before

@@ -57,8 +57,8 @@ def _plan(words: Sequence[str], prog: str) -> int:
         config = compose(args.overrides)
         check_hardware(config)
 
-        from privrl_bench.run.describe import report_of
-        from privrl_bench.run.plan import make_plan
+        from privrl_bench.training.describe import report_of
+        from privrl_bench.training.plan import make_plan
 
         plan = report_of(make_plan([config]), results=args.results)
     lines = [json.dumps(plan.to_dict(), indent=2, allow_nan=False)] if args.json else plan.lines()

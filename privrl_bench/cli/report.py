@@ -27,7 +27,7 @@ from privrl_bench.reporting.tables import (
     summarise,
     write_tables,
 )
-from privrl_bench.run.writable import check_folder
+from privrl_bench.training.writable import check_folder
 
 _FEWEST = 3  # seeds of a group for statistics over them, intervals apart
 

@@ -92,7 +92,7 @@ def evaluate(words: Sequence[str], prog: str) -> int:
     check_at_least("--episodes", args.episodes, 2)
     check_at_least("--seed", args.seed, 0)
     from privrl_bench.api.policies import evaluate as evaluated
-    from privrl_bench.run.trained_policy import read_policy
+    from privrl_bench.training.trained_policy import read_policy
 
     greedy = True if args.greedy else False if args.stochastic else None
     for run in args.runs:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from privrl_bench.cli.parsing import Parser, add_working_directory, given
 from privrl_bench.errors import ConfigError
-from privrl_bench.run.crash import guarded, version
+from privrl_bench.training.crash import guarded, version
 
 # Hydra's flags.
 SWITCHES = (
@@ -51,7 +51,7 @@ def _run(args: argparse.Namespace, words: list[str]) -> int:
     from privrl_bench.composition import hydra_compose as config
     from privrl_bench.composition.plugins import load_given
     from privrl_bench.config.overrides import default_choices
-    from privrl_bench.run import sweep as jobs
+    from privrl_bench.training import sweep as jobs
 
     load_given(args.overrides)
     if args.help:

@@ -19,10 +19,10 @@ from privrl_bench.packs.offline.collect import collect, parse
 from privrl_bench.papers.items import Paper, Setting, finished_runs, papers, trivial_scores
 from privrl_bench.papers.paper_item import write_item
 from privrl_bench.reporting.run_loader import load_run
-from privrl_bench.run import sweep as jobs
-from privrl_bench.run.crash import guarded
-from privrl_bench.run.sweep import run_jobs
-from privrl_bench.run.writable import check_folder
+from privrl_bench.training import sweep as jobs
+from privrl_bench.training.crash import guarded
+from privrl_bench.training.sweep import run_jobs
+from privrl_bench.training.writable import check_folder
 
 ABOUT = """Reproduce tables and figures of papers: run what is missing, compare, draw.
 

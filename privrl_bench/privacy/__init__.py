@@ -21,7 +21,7 @@ a. A row, and whether it is valid, is a function of that user's data and of earl
 b. A unit is in at most `Unit.participation` rounds, in one slot of a round, and a round has the same users
    at every attempt: `users/collectors/live.py` (tests/users/test_simulated.py); Poisson cohorts may
    differ, a caveat then says so. Users whom an environment declares are named to it by number; in fixed
-   cohorts each is in one round (`draw`: tests/run/test_declared_users.py).
+   cohorts each is in one round (`draw`: tests/training/test_declared_users.py).
 c. Poisson: see `sampling/poisson.py`. The size of a cohort is drawn here, once for a round; slots beyond it
    are not valid (tests/users/test_simulated.py). The members are drawn here too where they are in a
    dataset (`users/collectors/dataset.py`) or declared by an environment. Other live users are simulated,
@@ -35,10 +35,10 @@ f. The adversary sees every intermediate release, the ledger and the configurati
    the seed, and not whether a seeded round was attempted again (notes say so).
 g. R replicas and other runs are experiments on the same users: each epsilon is for its run alone (a note
    says so).
-h. A resumed run has the same configuration, alone in its folder: `run/runner.py`,
-   `run/folder.py` (lock, comparison).
+h. A resumed run has the same configuration, alone in its folder: `training/runner.py`,
+   `training/folder.py` (lock, comparison).
 i. Local: observations of an environment (and rewards, if noised) go to `DeviceNoise` and nowhere else:
    `users/collectors/live.py`, held by the leak test, which then changes what a device sees, not what it shows.
-j. Parameters change through `Released` alone: `run/trainer.py` has one call of `server`. State that
+j. Parameters change through `Released` alone: `training/trainer.py` has one call of `server`. State that
    an algorithm kept of a row elsewhere is found by the leak test, not by the imports.
 """

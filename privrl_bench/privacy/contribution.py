@@ -63,7 +63,7 @@ class Contribution:
     """What the users of one round send: rows per block, and declared bypasses. Used once.
 
     A bypass is refused unless its name is among the gate's caveats, which algorithm and environment declare
-    (`run.plan.caveats_of`). What is neither in a row nor declared could reach later rounds through an
+    (`training.plan.caveats_of`). What is neither in a row nor declared could reach later rounds through an
     algorithm's own tensors only: that is what `privrl audit leaks` looks for.
 
     Args:

@@ -41,7 +41,7 @@ _SHOWN = "publishing each user's data with this chance would satisfy it with eps
 class Unit:
     """What one user is, and how many releases their data can enter.
 
-    Made by `run.plan.unit_of`, tested against `users/collectors/live.py`. Which rounds a unit is in is
+    Made by `training.plan.unit_of`, tested against `users/collectors/live.py`. Which rounds a unit is in is
     fixed by the order of arrival, never by data.
 
     Attributes:

@@ -126,7 +126,7 @@ def event_of(line: dict[str, Any]) -> ReleaseEvent:
 class Ledger:
     """Append-only `ledger.jsonl` of one replica. `path=None` keeps it in memory (plans, tests).
 
-    Whoever opens a run's ledger holds the lock of its folder (`run/runner.py`).
+    Whoever opens a run's ledger holds the lock of its folder (`training/runner.py`).
 
     Raises:
         ValueError: a damaged line, a broken chain or a lost attempt: nothing true can be said about epsilon.

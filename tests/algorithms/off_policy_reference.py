@@ -11,8 +11,8 @@ from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.functional.rng import Streams
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.trainer import Trainer
 
 HIDDEN = [7, 6]
 SIZE = 5  # of a batch

@@ -7,8 +7,8 @@ import torch
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.functional.averaging import deployed
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.trainer import Trainer
 
 RUNS = {
     "dqn": ["algo=dqn", "rounds=6", "privacy.population=20", "privacy.users_per_round=4", "algo.new_users=2"],
@@ -31,7 +31,7 @@ def trained(name, *words):
 @pytest.mark.parametrize("name", RUNS)
 def test_the_saved_policy_is_the_average_and_training_is_as_without(name, monkeypatch):
     # the seeded noise follows all settings; here both runs get the same
-    monkeypatch.setattr("privrl_bench.run.plan.noise_key", lambda config: 1, raising=False)
+    monkeypatch.setattr("privrl_bench.training.plan.noise_key", lambda config: 1, raising=False)
     _, last, plain = trained(name)
     _, trainer, iterates = trained(name, "algo.averaging=0")
     mean = torch.stack(iterates).mean(0)

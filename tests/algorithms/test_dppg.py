@@ -31,8 +31,8 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.functional.averaging import deployed
 from privrl_bench.functional.rng import Streams
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.trainer import Trainer
 from privrl_bench.types import State, UserBatch
 
 HIDDEN = [6, 5]

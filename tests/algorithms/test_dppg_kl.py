@@ -11,8 +11,8 @@ from privrl_bench.algorithms.loglinear.loglinear_settings import DppgKlConfig
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.functional.trust_region import kl_clip
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.trainer import Trainer
 from privrl_bench.types import State
 
 

@@ -14,8 +14,8 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.clip import clip_rows
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.trainer import Trainer
 
 HIDDEN = [7, 6]
 STREAMS = [Streams(3), Streams(8)]

@@ -22,8 +22,8 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.composition.identity import noise_key
 from privrl_bench.functional.optim import adam_start
 from privrl_bench.packs.offline.model_based import user_ensemble
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.trainer import Trainer
 
 GPU = "cuda"
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -124,7 +124,7 @@ def test_replicas_that_are_trained_together():
 def test_rounds_on_a_dataset(sets, monkeypatch):
     """With the same participants: they are drawn by the run's identity, which has the device."""
     on_cpu = offline_config("primorl", sets, NO_NOISE)
-    monkeypatch.setattr("privrl_bench.run.plan.noise_key", lambda config: noise_key(on_cpu))
+    monkeypatch.setattr("privrl_bench.training.plan.noise_key", lambda config: noise_key(on_cpu))
 
     def played(device):
         return ended([replace(on_cpu, hardware=replace(on_cpu.hardware, device=device))])

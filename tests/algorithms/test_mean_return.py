@@ -13,12 +13,12 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.contribution import Contribution
-from privrl_bench.run.folder import RunDir
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.results import released as files_for_wandb
-from privrl_bench.run.runner import run
-from privrl_bench.run.trained_policy import read_policy
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.folder import RunDir
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.results import released as files_for_wandb
+from privrl_bench.training.runner import run
+from privrl_bench.training.trained_policy import read_policy
+from privrl_bench.training.trainer import Trainer
 
 USERS = 12
 

@@ -28,8 +28,8 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
 from privrl_bench.privacy.accounting.releases import joint_z
 from privrl_bench.privacy.contribution import Contribution, block_multipliers
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.trainer import Trainer
 from privrl_bench.types import State
 from privrl_bench.users.collectors.live import SimulatedCollector
 

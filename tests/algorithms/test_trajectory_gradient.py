@@ -13,8 +13,8 @@ from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.loglinear import LogLinearPolicy
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.trainer import Trainer
 from privrl_bench.types import State
 
 STREAMS = [Streams(0), Streams(1)]

@@ -15,8 +15,8 @@ from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.q_table import TablePolicy
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.trainer import Trainer
 
 STREAMS = [Streams(0), Streams(1)]
 SPEC = env_spec(shipped("riverswim"))

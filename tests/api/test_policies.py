@@ -13,10 +13,10 @@ import privrl_bench as pb
 from privrl_bench.cli.main import main
 from privrl_bench.composition.compose import compose
 from privrl_bench.functional.rng import Streams
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.results import policy_content
-from privrl_bench.run.trained_policy import read_policy
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.results import policy_content
+from privrl_bench.training.trained_policy import read_policy
+from privrl_bench.training.trainer import Trainer
 
 
 @pytest.mark.parametrize("name", LEARNERS)

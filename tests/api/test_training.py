@@ -68,7 +68,7 @@ def test_bad_words_are_one_line(words, message, here):
 
 
 def test_a_failed_run_raises_with_its_folder(monkeypatch):
-    from privrl_bench.run.trainer import Trainer
+    from privrl_bench.training.trainer import Trainer
 
     monkeypatch.setattr(Trainer, "step", lambda self: 1 / 0)
     with pytest.raises(pb.RunFailed, match="ZeroDivisionError") as caught:
@@ -79,7 +79,7 @@ def test_a_failed_run_raises_with_its_folder(monkeypatch):
 
 
 def test_an_interrupted_run_is_a_keyboard_interrupt_and_resumes(monkeypatch):
-    from privrl_bench.run.trainer import Trainer
+    from privrl_bench.training.trainer import Trainer
 
     def interrupted(self):
         raise KeyboardInterrupt

@@ -25,7 +25,7 @@ from privrl_bench.config.traits import Actions, Data
 from privrl_bench.envs.slots import StepResult
 from privrl_bench.errors import ConfigError
 from privrl_bench.packs.offline.ope.output_perturbation import DpLsw
-from privrl_bench.run.plan import make_plan
+from privrl_bench.training.plan import make_plan
 from privrl_bench.users.collectors.substitutes import CRAFTED, NULL, SubstituteUser
 
 CRITIC, CARRIED = "shared critic", "carried-over environment"

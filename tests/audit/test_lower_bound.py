@@ -16,7 +16,7 @@ from privrl_bench.audit import lower_bound as epsilon
 from privrl_bench.cli import audit as cli
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.run.plan import make_plan
+from privrl_bench.training.plan import make_plan
 
 SMALL = (
     *("env=cartpole", "algo=dppg", "algo.hidden=[8]", "algo.epochs=1", "algo.minibatches=1"),
@@ -272,7 +272,7 @@ def test_a_leak_beside_the_gate_is_found_in_later_rounds(few_shadows, monkeypatc
 
 def test_the_crafted_user_stays_within_public_bounds_and_no_other_user_changes():
     parts = make_plan([compose(FORMAL)] * 2)
-    from privrl_bench.run.trainer import Trainer
+    from privrl_bench.training.trainer import Trainer
 
     session = Trainer(parts)
     users = session.collect(parts.algo.actor(session.state), 0)

@@ -12,9 +12,9 @@ from privrl_bench.audit.outputs import as_bytes, folder_content, memory
 from privrl_bench.config.schema import LogConfig
 from privrl_bench.metrics import SUMMARY, check_summary
 from privrl_bench.packs.tuning.search_leaks import SEARCH_FILES
-from privrl_bench.run.folder import FILES, RunDir
-from privrl_bench.run.loop import Experiment
-from privrl_bench.run.wandb_logger import WandbLogger
+from privrl_bench.training.folder import FILES, RunDir
+from privrl_bench.training.loop import Experiment
+from privrl_bench.training.wandb_logger import WandbLogger
 
 RUN = [
     *("algo=dppg", "env=cartpole", "algo.hidden=[4]", "privacy.users_per_round=4"),

@@ -21,7 +21,7 @@ from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.mechanisms import correlated
 from privrl_bench.privacy.noise import SecureNoise, SeededNoise
-from privrl_bench.run import plan as assembling
+from privrl_bench.training import plan as assembling
 
 SMALL = (
     *("env=cartpole", "algo=dppg", "algo.critic=private", "algo.hidden=[8]", "algo.epochs=1"),

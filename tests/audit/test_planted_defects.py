@@ -23,7 +23,7 @@ from privrl_bench.privacy.mechanisms import on_grid
 from privrl_bench.privacy.noise import SeededNoise
 from privrl_bench.privacy.sampling.poisson import Poisson
 from privrl_bench.privacy.sampling.sampler import Sampler
-from privrl_bench.run import plan as assembling
+from privrl_bench.training import plan as assembling
 
 SMALL = (
     *("env=cartpole", "algo=dppg", "algo.critic=private", "algo.hidden=[8]", "algo.epochs=1"),

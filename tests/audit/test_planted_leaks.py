@@ -96,7 +96,7 @@ def test_the_gate_itself_refuses_a_shared_critic_without_a_name(monkeypatch, cap
 
 
 def test_carried_over_environments_without_a_name(monkeypatch):
-    monkeypatch.setattr("privrl_bench.run.plan.caveats_of", lambda config, algo: {})
+    monkeypatch.setattr("privrl_bench.training.plan.caveats_of", lambda config, algo: {})
     report = assert_caught(formal("segment"), CARRIED)
     assert "users obs" in report.reached
 

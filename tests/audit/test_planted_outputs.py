@@ -21,9 +21,9 @@ from privrl_bench.packs.offline.model_based.primorl import Primorl
 from privrl_bench.packs.offline.ope.linear_evaluation import Gpope
 from privrl_bench.packs.text.dppg_text import DppgText
 from privrl_bench.privacy.gate import Gate
-from privrl_bench.run import loop, results
-from privrl_bench.run.wandb_logger import WandbLogger
-from privrl_bench.run.workers import ShardWork
+from privrl_bench.training import loop, results
+from privrl_bench.training.wandb_logger import WandbLogger
+from privrl_bench.training.workers import ShardWork
 from privrl_bench.users.collectors.substitutes import ABSENT
 
 FORMAL = ("algo.critic=none", "env.user=fresh")

@@ -27,7 +27,7 @@ from privrl_bench.packs.offline.model_based.primorl import Primorl
 from privrl_bench.packs.offline.ope.linear_evaluation import Gpope
 from privrl_bench.packs.text.dppg_text import DppgText
 from privrl_bench.privacy.contribution import Contribution, check_private
-from privrl_bench.run import results
+from privrl_bench.training import results
 from privrl_bench.types import State
 from privrl_bench.users.collectors.live import SimulatedCollector
 

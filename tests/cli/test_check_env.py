@@ -9,7 +9,7 @@ import torch
 from privrl_bench.cli import main as privrl
 from privrl_bench.cli import train
 from privrl_bench.composition.compose import compose
-from privrl_bench.run import describe
+from privrl_bench.training import describe
 
 SMALL = [
     *("env=gym", "privacy.users_per_round=3", "algo.hidden=[4]", "rounds=2", "eval.episodes=1"),

@@ -18,9 +18,9 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.packs.offline import recording
 from privrl_bench.packs.text import command as text
 from privrl_bench.papers import reproduce
-from privrl_bench.run import crash
-from privrl_bench.run import loop as training
-from privrl_bench.run.folder import LOCKS, RunDir
+from privrl_bench.training import crash
+from privrl_bench.training import loop as training
+from privrl_bench.training.folder import LOCKS, RunDir
 
 
 def broken(*_: object, **__: object) -> None:
@@ -95,7 +95,7 @@ def test_a_defect_in_training_leaves_its_traceback_in_the_run_folder(
 def test_a_defect_while_building_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from privrl_bench.run import runner as run
+    from privrl_bench.training import runner as run
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(run, "make_plan", broken)
@@ -113,7 +113,7 @@ HOLD = """
 import sys
 from pathlib import Path
 from privrl_bench.errors import ConfigError
-from privrl_bench.run.folder import RunDir
+from privrl_bench.training.folder import RunDir
 try:
     with RunDir(Path(sys.argv[1])).lock():
         print("in", flush=True)

@@ -18,7 +18,7 @@ from privrl_bench.composition import hydra_compose as config
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.kernels import machine
-from privrl_bench.run.sweep import Outcome
+from privrl_bench.training.sweep import Outcome
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Result:
 
 
 class Runs:
-    """Stands for `privrl_bench.run.runner.run_each`: remembers what it got, does what the seed says."""
+    """Stands for `privrl_bench.training.runner.run_each`: remembers what it got, does what the seed says."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[RunConfig, str, list[str]]] = []
@@ -63,9 +63,9 @@ class Runs:
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     stub = Runs()
-    module = types.ModuleType("privrl_bench.run.runner")
+    module = types.ModuleType("privrl_bench.training.runner")
     module.run_each = stub  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "privrl_bench.run.runner", module)
+    monkeypatch.setitem(sys.modules, "privrl_bench.training.runner", module)
     monkeypatch.chdir(tmp_path)
     return stub
 

@@ -11,7 +11,7 @@ from privrl_bench.composition.identity import canonical, digest, group_key, iden
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy import mechanisms, sampling
 from privrl_bench.privacy.rules import unused
-from privrl_bench.run.plan import make_plan
+from privrl_bench.training.plan import make_plan
 
 RUNS = {
     "dppg": ["algo=dppg", "env=cartpole", "privacy=fixed"],

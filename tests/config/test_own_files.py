@@ -16,7 +16,7 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.composition.hydra_files import composing
 from privrl_bench.config import overrides
 from privrl_bench.errors import ConfigError
-from privrl_bench.run import describe
+from privrl_bench.training import describe
 
 # group -> its file, an edit, words that use the file, the key that the edit changes, its value
 GROUPS = {

@@ -21,8 +21,8 @@ from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.envs.slots import LoopSlots
 from privrl_bench.envs.wrappers import NewEachEpisode
 from privrl_bench.errors import ConfigError
-from privrl_bench.run import provenance
-from privrl_bench.run.trained_policy import env_config, read_policy
+from privrl_bench.training import provenance
+from privrl_bench.training.trained_policy import env_config, read_policy
 
 NORMALIZE = "gymnasium.wrappers:NormalizeObservation"
 LIMIT = {"name": "gymnasium.wrappers:TimeLimit", "max_episode_steps": 7}

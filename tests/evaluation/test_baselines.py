@@ -8,9 +8,9 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.evaluation import baselines
 from privrl_bench.evaluation.baselines import references
-from privrl_bench.run.folder import read_lines
-from privrl_bench.run.loop import due
-from privrl_bench.run.runner import run
+from privrl_bench.training.folder import read_lines
+from privrl_bench.training.loop import due
+from privrl_bench.training.runner import run
 
 WORDS = (
     *("algo=dppg", "env=cartpole", "log=none", "log.plot=false", "log.progress=false"),

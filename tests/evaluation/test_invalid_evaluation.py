@@ -22,9 +22,9 @@ from privrl_bench.models.policy import make_policy
 from privrl_bench.packs.offline.ope.mspbe import MspbeEvaluation
 from privrl_bench.reporting.run_loader import load_run
 from privrl_bench.reporting.runs import usable
-from privrl_bench.run import wandb_logger as wandb_mirror
-from privrl_bench.run.folder import read_lines
-from privrl_bench.run.runner import run
+from privrl_bench.training import wandb_logger as wandb_mirror
+from privrl_bench.training.folder import read_lines
+from privrl_bench.training.runner import run
 
 NO_SCALING = FrozenScaling(None, None, 0.0)
 EPISODES = 24

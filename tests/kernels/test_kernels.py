@@ -19,7 +19,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from privrl_bench.composition.compose import compose
-from privrl_bench.run.runner import run
+from privrl_bench.training.runner import run
 words = ["env=cartpole", "privacy.z=1", "seed=11", "rounds=6", "log.plot=false", *sys.argv[2:]]
 run([compose(words)], [Path(sys.argv[1])], [words])
 """

@@ -15,7 +15,7 @@ from privrl_bench.papers.pages.store import BEFORE
 from privrl_bench.papers.recomposed import difference
 from privrl_bench.reporting.results_store import MADE_AT, RUNS_FILE
 from privrl_bench.reporting.run_loader import digest_of
-from privrl_bench.run.plan import make_plan
+from privrl_bench.training.plan import make_plan
 
 ROOT = Path(__file__).parents[2]
 PAPER = ROOT / "outputs" / "paper"

@@ -17,8 +17,8 @@ from privrl_bench.papers.paper_table import Cell, PaperTable, judged, verdict
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.reporting.runs import Run
-from privrl_bench.run import sweep as jobs
-from privrl_bench.run.sweep import Outcome
+from privrl_bench.training import sweep as jobs
+from privrl_bench.training.sweep import Outcome
 from privrl_bench.users import kind_of
 
 PAPERS = list(papers().values())

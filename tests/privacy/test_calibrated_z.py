@@ -22,7 +22,7 @@ from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.mechanisms import mechanism_class
 from privrl_bench.privacy.mechanisms.correlated import Correlated
 from privrl_bench.privacy.mechanisms.gaussian import Gaussian
-from privrl_bench.run.plan import make_plan
+from privrl_bench.training.plan import make_plan
 
 DPPG = "algo=dppg env=cartpole total_steps=81920"
 POISSON = f"{DPPG} privacy=poisson privacy.users_per_round=16"

@@ -30,11 +30,11 @@ from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SeededNoise
-from privrl_bench.run.describe import describe_plan
-from privrl_bench.run.folder import RunDir
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.runner import run
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.describe import describe_plan
+from privrl_bench.training.folder import RunDir
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.runner import run
+from privrl_bench.training.trainer import Trainer
 
 SMALL = (
     *("privacy=local", "algo.hidden=[8]", "privacy.users_per_round=3", "env.user_steps=16"),

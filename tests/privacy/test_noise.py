@@ -20,7 +20,7 @@ from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy import noise
 from privrl_bench.privacy.grid import unit_of
 from privrl_bench.privacy.noise import SecureNoise, SeededNoise, noise_source
-from privrl_bench.run.runner import run
+from privrl_bench.training.runner import run
 
 SIZE = 40_000
 # Secure noise differs in every test run; at this level one in a million would fail by chance.

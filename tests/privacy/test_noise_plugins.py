@@ -22,9 +22,9 @@ from privrl_bench.privacy.accounting.releases import ReleaseEvent, merged
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.grid import L1
-from privrl_bench.run import plugin_review
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.runner import run
+from privrl_bench.training import plugin_review
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.runner import run
 
 WORDS = (
     *(

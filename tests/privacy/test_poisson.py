@@ -24,9 +24,9 @@ from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.rules import taking
 from privrl_bench.privacy.sampling.poisson import Poisson
-from privrl_bench.run.describe import describe_plan
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.runner import run
+from privrl_bench.training.describe import describe_plan
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.runner import run
 
 KNOWN_EPSILON = "privacy/test_accountant.py::test_poisson_sampling_matches_the_regression_grid"
 SENSITIVITY = "privacy/test_poisson.py::test_each_user_joins_with_the_same_probability"

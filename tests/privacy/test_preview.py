@@ -10,8 +10,8 @@ from test_gate import make_account
 from privrl_bench.composition.compose import compose
 from privrl_bench.composition.identity import identity
 from privrl_bench.errors import ConfigError
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.runner import run
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.runner import run
 
 WORDS = ["algo=dppg", "env=cartpole", "log=none"]
 

@@ -15,8 +15,8 @@ from privrl_bench.privacy.accounting.best_of_runs import RunCount, draw_search
 from privrl_bench.privacy.noise import SecureNoise, SeededNoise
 from privrl_bench.privacy.rules import rules
 from privrl_bench.privacy.sampling import samplers
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.trainer import Trainer
 
 SMALL = ("log=none", "eval.episodes=2", "rounds=3", "privacy.z=1")
 RIVERSWIM = ["algo=dppg_kl", "env=riverswim", "privacy=poisson", "privacy.population=100"]

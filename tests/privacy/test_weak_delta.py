@@ -9,7 +9,7 @@ from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import WEAK_DELTA, Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SeededNoise
-from privrl_bench.run.runner import run
+from privrl_bench.training.runner import run
 
 POISSON = {"sampling": "poisson", "adjacency": "add_or_remove", "population": 1000}
 

@@ -12,7 +12,7 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.composition.plugins import Plugin, additions, restore
 from privrl_bench.config.traits import Data
 from privrl_bench.errors import ConfigError
-from privrl_bench.run.plan import make_plan
+from privrl_bench.training.plan import make_plan
 from privrl_bench.users import kind_of, kinds
 from privrl_bench.users.simulated import SimulatedUsers
 

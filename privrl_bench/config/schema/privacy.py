@@ -56,7 +56,7 @@ class PrivacyConfig(Section):
     def noise_multiplier(self) -> float:
         """Noise std / clip of what is released: `z`, or less in a preview of larger cohorts.
 
-        Raises ConfigError: z is still to be calibrated (`run/plan.py`).
+        Raises ConfigError: z is still to be calibrated (`training/plan.py`).
         """
         if self.z is None:
             raise ConfigError("privacy.z", "auto is not calibrated yet; build the run first")

@@ -23,8 +23,8 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.packs.offline.recording import Order, record_policy, record_runs, trained
 from privrl_bench.privacy.rules import rules
-from privrl_bench.run.crash import guarded
-from privrl_bench.run.trained_policy import changed_env, env_words
+from privrl_bench.training.crash import guarded
+from privrl_bench.training.trained_policy import changed_env, env_words
 from privrl_bench.users import kind_of
 
 ABOUT = """Record the episodes of training runs, or of a policy that does not change, as a local Minari dataset.

@@ -21,8 +21,8 @@ from privrl_bench.functional.rng import Streams
 from privrl_bench.kernels.signals import Stop
 from privrl_bench.packs.offline.datasets.trajectories import Episode, episode_of
 from privrl_bench.rollout import begin, rollout
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.trainer import Trainer
 from privrl_bench.types import EnvSpec
 
 

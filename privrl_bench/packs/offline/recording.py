@@ -37,12 +37,12 @@ from privrl_bench.packs.offline.datasets.trajectories import Episode, Trajectori
 from privrl_bench.packs.offline.datasets.user_keys import SIMULATED
 from privrl_bench.packs.offline.playing import Player, play, play_runs
 from privrl_bench.reporting.style import PALETTE, figure
-from privrl_bench.run.folder import write_json
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.progress import Progress
-from privrl_bench.run.provenance import provenance
-from privrl_bench.run.trained_policy import PolicyFile, check_fits, read_policy
-from privrl_bench.run.writable import check_folder
+from privrl_bench.training.folder import write_json
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.progress import Progress
+from privrl_bench.training.provenance import provenance
+from privrl_bench.training.trained_policy import PolicyFile, check_fits, read_policy
+from privrl_bench.training.writable import check_folder
 from privrl_bench.types import EnvSpec
 
 _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from privrl_bench.cli.parsing import Parser, given
 from privrl_bench.packs.text.models import read_card, small
-from privrl_bench.run.crash import guarded
+from privrl_bench.training.crash import guarded
 
 ABOUT = """Show the small text models of the package: a language model and a classifier of generated reviews.
 

@@ -24,7 +24,7 @@ from privrl_bench.privacy.accounting.calibrate import least_noise
 from privrl_bench.privacy.accounting.releases import joint_z
 from privrl_bench.privacy.guarantee import PART_OF_SEARCH, Guarantee
 from privrl_bench.privacy.mechanisms import ledger_class
-from privrl_bench.run.plan import Plan, make_plan
+from privrl_bench.training.plan import Plan, make_plan
 
 
 def first_setting(search: Search) -> list[str]:

@@ -14,8 +14,8 @@ from privrl_bench.metrics import CLOCK
 from privrl_bench.packs.tuning.search_plan import SearchPlan
 from privrl_bench.packs.tuning.trials import Trial
 from privrl_bench.privacy.guarantee import Guarantee
-from privrl_bench.run.folder import write_atomic, write_json
-from privrl_bench.run.trained_policy import FILE
+from privrl_bench.training.folder import write_atomic, write_json
+from privrl_bench.training.trained_policy import FILE
 
 # Of one run, or of the machine while several ran: how many did is secret.
 LEFT_OUT = ("ledger", "epsilon_paper", *CLOCK)

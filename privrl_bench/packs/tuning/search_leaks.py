@@ -28,9 +28,9 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.packs.tuning.search_plan import SearchPlan
 from privrl_bench.packs.tuning.trials import SearchState, open_search
 from privrl_bench.packs.tuning.tune_runs import lines_of, run_search
-from privrl_bench.run.crash import Outcome
-from privrl_bench.run.folder import RunDir
-from privrl_bench.run.sweep import Job
+from privrl_bench.training.crash import Outcome
+from privrl_bench.training.folder import RunDir
+from privrl_bench.training.sweep import Job
 from privrl_bench.users.collectors.substitutes import CRAFTED, NULL, ZERO
 
 # Further files of the folder of a search: what was drawn, its runs, and the run with the kept settings.

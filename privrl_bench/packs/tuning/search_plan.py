@@ -25,7 +25,7 @@ from privrl_bench.privacy.account import Account, planned_account
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.guarantee import Guarantee, Unit
 from privrl_bench.privacy.rules import rules
-from privrl_bench.run.plan import Plan
+from privrl_bench.training.plan import Plan
 from privrl_bench.users import kind_of
 
 _LENGTHS = ("rounds", "total_steps", "privacy.users_per_round", "privacy.population")

@@ -29,9 +29,9 @@ from privrl_bench.packs.tuning.space import grid
 from privrl_bench.privacy.accounting.best_of_runs import draw_search
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.ledger import Ledger
-from privrl_bench.run.folder import read_lines, write_json
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.sweep import Job, Outcome, run_jobs
+from privrl_bench.training.folder import read_lines, write_json
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.sweep import Job, Outcome, run_jobs
 
 Train = Callable[[Sequence[Job]], list[Outcome]]
 ENDED = ("done", "skipped")  # a skipped run was done before

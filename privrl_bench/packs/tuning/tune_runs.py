@@ -32,11 +32,11 @@ from privrl_bench.packs.tuning.trials import (
 from privrl_bench.privacy.account import Account
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import PART_OF_SEARCH, Guarantee
-from privrl_bench.run.crash import Outcome
-from privrl_bench.run.folder import RunDir, never_left_running
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.sweep import Job, interruption
-from privrl_bench.run.writable import check_folder
+from privrl_bench.training.crash import Outcome
+from privrl_bench.training.folder import RunDir, never_left_running
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.sweep import Job, interruption
+from privrl_bench.training.writable import check_folder
 
 FOLDER = "hydra.run.dir"
 

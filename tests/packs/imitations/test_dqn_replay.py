@@ -16,8 +16,8 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
 from privrl_bench.packs.imitations.dqn_replay import DqnReplay, _rows
 from privrl_bench.packs.imitations.replay_settings import DqnReplayConfig
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.trainer import Trainer
 from privrl_bench.types import State
 
 HIDDEN, SIZE = [7, 6], 5

@@ -8,8 +8,8 @@ from helpers import members_of
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.trainer import Trainer
 
 CHAIN = ("env=chain", "env.kwargs.n=5", "data.policy=uniform", "privacy.population=40")
 SWIM = ("env=riverswim", "data.policy=uniform", "privacy.population=40")
@@ -47,7 +47,7 @@ def full_batch(parts):
 def check_pieces(algo, monkeypatch):
     """What is computed does not depend on how users are split over shards."""
     whole = theta_of(f"algo={algo}", "env.max_episode_steps=30")
-    monkeypatch.setattr("privrl_bench.run.workers.shard_size", lambda spec, steps: 7)
+    monkeypatch.setattr("privrl_bench.training.workers.shard_size", lambda spec, steps: 7)
     torch.testing.assert_close(theta_of(f"algo={algo}", "env.max_episode_steps=30"), whole)
 
 

@@ -4,8 +4,8 @@ import torch
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.trainer import Trainer
 
 SMALL = (
     *("env=pendulum", "env.max_episode_steps=40", "data.public=0.1", "log=none", "rounds=6"),

@@ -23,8 +23,8 @@ from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import SecureNoise, SeededNoise
-from privrl_bench.run.describe import describe_plan
-from privrl_bench.run.plan import make_plan
+from privrl_bench.training.describe import describe_plan
+from privrl_bench.training.plan import make_plan
 from privrl_bench.users.collectors.collector import BatchShape
 
 WORDS = (

@@ -11,7 +11,7 @@ from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.lower_bound import Options, attacked_runs
 from privrl_bench.errors import ConfigError
 from privrl_bench.packs.offline.ope.linear_evaluation import ridge_solve
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.trainer import Trainer
 
 OPEN = ("algo=dp_lstd", "privacy.z=0", "privacy.clip=100", "algo.ridge=0")
 

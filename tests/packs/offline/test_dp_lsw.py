@@ -8,8 +8,8 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
 from privrl_bench.packs.offline.ope.policy_evaluation import Visits, dp_lsw, first_visits
 from privrl_bench.privacy.mechanisms.smooth import smoothness
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.trainer import Trainer
 
 
 def test_pieces_do_not_matter(monkeypatch):

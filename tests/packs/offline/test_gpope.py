@@ -24,8 +24,8 @@ from privrl_bench.envs.registry import make_env
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.packs.offline.datasets.minari_files import write_minari
 from privrl_bench.packs.offline.datasets.trajectories import Episode
-from privrl_bench.run.runner import run
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.runner import run
+from privrl_bench.training.trainer import Trainer
 from privrl_bench.types import State, UserBatch
 
 

@@ -8,7 +8,7 @@ from evaluation_runs import SWIM, check_pieces, parts_of, theta_of
 
 from privrl_bench.packs.offline.ope.mspbe import reference
 from privrl_bench.packs.offline.ope.policy_evaluation import mspbe, solve
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.trainer import Trainer
 
 
 def test_off_policy_ratios_find_the_targets_value():

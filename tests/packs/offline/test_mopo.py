@@ -11,7 +11,7 @@ from privrl_bench.algorithms.pooled_algorithm import POOLED
 from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.averaging import deployed
-from privrl_bench.run.plan import make_plan
+from privrl_bench.training.plan import make_plan
 from privrl_bench.types import State
 
 

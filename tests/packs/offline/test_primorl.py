@@ -20,10 +20,10 @@ from privrl_bench.packs.offline.model_based.ensemble import Ensemble
 from privrl_bench.packs.offline.model_based.offline_training import ModelBased
 from privrl_bench.privacy.accounting.releases import joint_z
 from privrl_bench.privacy.contribution import block_multipliers
-from privrl_bench.run import loop as training
-from privrl_bench.run.folder import read_lines
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.runner import run
+from privrl_bench.training import loop as training
+from privrl_bench.training.folder import read_lines
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.runner import run
 
 
 def users_and_rows(one):

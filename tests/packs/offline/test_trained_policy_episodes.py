@@ -12,7 +12,7 @@ from privrl_bench.cli.main import main
 from privrl_bench.functional.rng import Streams
 from privrl_bench.packs.offline.datasets.minari_files import local_ids, open_dataset
 from privrl_bench.packs.offline.recording import TrainedPlayer
-from privrl_bench.run.trained_policy import read_policy
+from privrl_bench.training.trained_policy import read_policy
 
 
 @pytest.fixture(autouse=True)

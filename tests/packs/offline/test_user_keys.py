@@ -19,8 +19,8 @@ from privrl_bench.packs.offline.datasets.minari_files import (
     write_minari,
 )
 from privrl_bench.packs.offline.datasets.user_keys import labels_of, repeated_keys, users_of
-from privrl_bench.run.describe import describe_plan
-from privrl_bench.run.plan import make_plan
+from privrl_bench.training.describe import describe_plan
+from privrl_bench.training.plan import make_plan
 
 PATIENTS = ["a", "b", "a", "c", "b", "a"]
 FORMATS = ["hdf5", *(["arrow"] if importlib.util.find_spec("pyarrow") else [])]

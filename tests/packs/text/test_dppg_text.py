@@ -18,9 +18,9 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.packs.text.dppg_text import DppgText
 from privrl_bench.packs.text.fine_tuning import AnswerBatch
 from privrl_bench.packs.text.prompt_order import reviews_of
-from privrl_bench.run.folder import read_lines
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.runner import run
+from privrl_bench.training.folder import read_lines
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.runner import run
 
 BOTH = ("algo.adapter=all", "algo.optimizer=adam", "algo.lr=0.01", "algo.ratio_clip=0.2")
 LORA = ("algo.lora_trains=both", "algo.targets=linear", "algo.rank=2")

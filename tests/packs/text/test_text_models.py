@@ -31,7 +31,7 @@ from privrl_bench.packs.text import command, models
 from privrl_bench.packs.text.generation import answer_perplexity
 from privrl_bench.packs.text.models import Scorer, load_classifier, load_policy, score_id
 from privrl_bench.packs.text.task import TextTask, open_task
-from privrl_bench.run.plan import make_plan
+from privrl_bench.training.plan import make_plan
 
 ANSWERS = 12
 

@@ -7,8 +7,8 @@ import torch
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.trainer import Trainer
 
 WORDS = [
     *("the", "a", "film", "plot", "cast", "was", "is", "so", "very", "and", "but"),

@@ -22,8 +22,8 @@ from privrl_bench.packs.tuning.tune_runs import best_of
 from privrl_bench.privacy.accounting.best_of_runs import RunCount, draw_search, profile_epsilon
 from privrl_bench.privacy.accounting.exact_gaussian import epsilon_at
 from privrl_bench.privacy.ledger import Ledger
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.sweep import Job, Outcome
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.sweep import Job, Outcome
 
 SMALL = [
     *("algo=dppg", "env=cartpole", "algo.hidden=[4]", "privacy.users_per_round=4", "log=none"),
@@ -525,7 +525,7 @@ def test_runs_of_a_sweeper_that_learns_are_labelled(tmp_path):
 
     from privrl_bench.api.launch import _labelled
     from privrl_bench.composition.compose import compose
-    from privrl_bench.run.plan import make_plan
+    from privrl_bench.training.plan import make_plan
 
     run = compose(SMALL)
     for sweeper, labelled in (("x.GridSweeper", False), ("y.OptunaSweeper", True)):

@@ -17,20 +17,25 @@ from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.kernels.machine import one_thread
 from privrl_bench.kernels.signals import catching_signals, raising_signals
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.run.crash import Outcome, interruption
-from privrl_bench.run.describe import announce, check_before_training, describe_plan, repeat_warning
-from privrl_bench.run.folder import (
+from privrl_bench.training.crash import Outcome, interruption
+from privrl_bench.training.describe import (
+    announce,
+    check_before_training,
+    describe_plan,
+    repeat_warning,
+)
+from privrl_bench.training.folder import (
     RunDir,
     never_left_running,
     read_lines,
     read_object,
     write_json,
 )
-from privrl_bench.run.loop import Experiment
-from privrl_bench.run.plan import Plan, make_plan
-from privrl_bench.run.plugin_review import audits, passed_since, records
-from privrl_bench.run.provenance import changed
-from privrl_bench.run.trainer import CHECKPOINT_VERSION
+from privrl_bench.training.loop import Experiment
+from privrl_bench.training.plan import Plan, make_plan
+from privrl_bench.training.plugin_review import audits, passed_since, records
+from privrl_bench.training.provenance import changed
+from privrl_bench.training.trainer import CHECKPOINT_VERSION
 
 
 def run(configs: list[RunConfig], folders: list[Path], overrides: list[list[str]]) -> list[Outcome]:

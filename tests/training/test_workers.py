@@ -22,11 +22,11 @@ from privrl_bench.kernels import pipe_worker
 from privrl_bench.models.policy import make_policy
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.sampling.sampler import Cohort
-from privrl_bench.run import workers as sharing
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.runner import run
-from privrl_bench.run.trainer import Trainer
-from privrl_bench.run.workers import ShardWorker, one_shard, shard_users
+from privrl_bench.training import workers as sharing
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.runner import run
+from privrl_bench.training.trainer import Trainer
+from privrl_bench.training.workers import ShardWorker, one_shard, shard_users
 from privrl_bench.types import EnvSpec
 from privrl_bench.users.collectors.shards import GroupedSampler, microbatch, microbatches, some_of
 

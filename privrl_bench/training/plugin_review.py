@@ -21,9 +21,9 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.privacy.guarantee import UNREVIEWED
 from privrl_bench.privacy.rules import not_auditable, rules
 from privrl_bench.privacy.sampling.sampler import Sampler
-from privrl_bench.run.crash import version
-from privrl_bench.run.folder import write_json
-from privrl_bench.run.provenance import PACKAGE, outside, reviewed_source
+from privrl_bench.training.crash import version
+from privrl_bench.training.folder import write_json
+from privrl_bench.training.provenance import PACKAGE, outside, reviewed_source
 from privrl_bench.users import kind_of
 
 FOLDER = Path("outputs/reviews")

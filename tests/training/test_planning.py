@@ -14,10 +14,10 @@ from privrl_bench.cli.main import main
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
 from privrl_bench.reporting.results_store import COLUMNS
-from privrl_bench.run import describe
-from privrl_bench.run.describe import report_of
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.runner import run
+from privrl_bench.training import describe
+from privrl_bench.training.describe import report_of
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.runner import run
 
 TINY = (
     *("algo=dppg", "algo.hidden=[4]", "algo.epochs=1", "algo.minibatches=2", "env.user_steps=6"),

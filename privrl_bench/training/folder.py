@@ -29,8 +29,8 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.kernels.signals import exit_code
 from privrl_bench.privacy.ledger import Mark, require_reaches
-from privrl_bench.run import crash
-from privrl_bench.run.provenance import provenance
+from privrl_bench.training import crash
+from privrl_bench.training.provenance import provenance
 
 # Who may see a file: `public`, known before training; `released`, a function of releases, evaluations and
 # the configuration (of metrics.jsonl: the columns that `metrics.py` does not call private); `private`, to be

@@ -11,10 +11,10 @@ import pytest
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
-from privrl_bench.run import loop as training
-from privrl_bench.run.folder import read_lines
-from privrl_bench.run.loop import values_of
-from privrl_bench.run.runner import run
+from privrl_bench.training import loop as training
+from privrl_bench.training.folder import read_lines
+from privrl_bench.training.loop import values_of
+from privrl_bench.training.runner import run
 
 WINDOW, ROUNDS = 4, 60
 SMALL = [

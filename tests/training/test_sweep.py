@@ -24,10 +24,10 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import HardwareConfig, RunConfig
 from privrl_bench.errors import EnvironmentFailure
-from privrl_bench.run import loop as training
-from privrl_bench.run import sweep
-from privrl_bench.run.folder import RunDir, read_lines
-from privrl_bench.run.sweep import Job, Outcome
+from privrl_bench.training import loop as training
+from privrl_bench.training import sweep
+from privrl_bench.training.folder import RunDir, read_lines
+from privrl_bench.training.sweep import Job, Outcome
 
 ROUNDS = 8
 TINY = (

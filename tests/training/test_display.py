@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from privrl_bench.composition.compose import compose
-from privrl_bench.run.progress import Progress, ProgressState, SweepDisplay, sent_to
-from privrl_bench.run.sweep import Job
+from privrl_bench.training.progress import Progress, ProgressState, SweepDisplay, sent_to
+from privrl_bench.training.sweep import Job
 
 
 class Clock:

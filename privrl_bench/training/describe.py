@@ -23,9 +23,9 @@ from privrl_bench.privacy.rules import rules
 from privrl_bench.reporting import frontier
 from privrl_bench.reporting.frontier import Least, Measured, Prediction, nearest, store
 from privrl_bench.reporting.runs import flatten
-from privrl_bench.run.folder import json_safe
-from privrl_bench.run.plan import Plan
-from privrl_bench.run.workers import one_process
+from privrl_bench.training.folder import json_safe
+from privrl_bench.training.plan import Plan
+from privrl_bench.training.workers import one_process
 from privrl_bench.users import kind_of
 
 WARN = 20.0  # epsilon above which a plan has a warning

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from privrl_bench.run.loop import CHECKPOINT_LATE, Checkpoints
+from privrl_bench.training.loop import CHECKPOINT_LATE, Checkpoints
 
 
 @pytest.mark.parametrize(

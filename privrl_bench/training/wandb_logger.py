@@ -22,7 +22,7 @@ from privrl_bench.config.schema import LogConfig
 from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.metrics import SUMMARY, check_summary, visible
 from privrl_bench.privacy.mechanisms.none import NoMechanism
-from privrl_bench.run.folder import json_safe
+from privrl_bench.training.folder import json_safe
 
 INIT_TIMEOUT_S = 20.0  # a server that has not answered by then is treated as absent
 FINISH_TIMEOUT_S = 60.0  # what is not uploaded by then stays in the folder for `wandb sync`

@@ -31,9 +31,9 @@ from privrl_bench.config.schema import (
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.evaluation import evaluator as evaluate
 from privrl_bench.evaluation import returns
-from privrl_bench.run import loop as training
-from privrl_bench.run.folder import read_lines
-from privrl_bench.run.runner import run, run_each
+from privrl_bench.training import loop as training
+from privrl_bench.training.folder import read_lines
+from privrl_bench.training.runner import run, run_each
 
 QUIET = LogConfig(wandb="none", plot=False, progress=False)
 
@@ -157,7 +157,7 @@ def test_a_run_cut_in_two_equals_an_uninterrupted_one(tmp_path, changes, monkeyp
     config = cartpole(**changes)
     train(config, tmp_path / "whole")
 
-    from privrl_bench.run import loop as training
+    from privrl_bench.training import loop as training
 
     step = training.Trainer.step
 
@@ -180,9 +180,9 @@ def test_a_run_cut_in_two_equals_an_uninterrupted_one(tmp_path, changes, monkeyp
 DRIVER = """
 import sys
 from pathlib import Path
-import privrl_bench.run.runner as run_module
-import privrl_bench.run.loop
-privrl_bench.run.loop.CHECKPOINT_SECONDS = 0.15
+import privrl_bench.training.runner as run_module
+import privrl_bench.training.loop
+privrl_bench.training.loop.CHECKPOINT_SECONDS = 0.15
 sys.path[:0] = {tests!r}
 from test_runner import cartpole
 result = run_module.run([cartpole(total_steps=512 * 60)], [Path({folder!r})], [["x=1"]])[0]
@@ -225,7 +225,7 @@ def test_secure_noise_never_repeats_a_release_uncounted(tmp_path, monkeypatch):
         privacy=PrivacyConfig(z=1.0, clip=0.05, noise="secure"),
         env=replace(cartpole().env, user="fresh"),
     )
-    from privrl_bench.run import loop as training
+    from privrl_bench.training import loop as training
 
     real = training.Trainer.step
 
@@ -243,7 +243,7 @@ def test_secure_noise_never_repeats_a_release_uncounted(tmp_path, monkeypatch):
 
 
 def test_a_kill_between_the_last_checkpoint_and_the_end_is_finished(tmp_path, monkeypatch):
-    from privrl_bench.run import loop as training
+    from privrl_bench.training import loop as training
 
     real = training.Experiment._finish
 
@@ -267,7 +267,7 @@ def test_a_kill_between_the_last_checkpoint_and_the_end_is_finished(tmp_path, mo
 
 
 def test_two_processes_cannot_share_a_folder(tmp_path):
-    from privrl_bench.run.folder import RunDir
+    from privrl_bench.training.folder import RunDir
 
     with RunDir(tmp_path / "run").lock(), pytest.raises(ConfigError, match="in use by another"):
         train(cartpole(), tmp_path / "run")
@@ -568,7 +568,7 @@ def test_a_non_private_run_says_infinity_and_none(tmp_path):
 
 
 def test_divergence_fails_with_a_reason_and_keeps_the_last_good_state(tmp_path, monkeypatch):
-    from privrl_bench.run import loop as training
+    from privrl_bench.training import loop as training
 
     real = training.Trainer.step
 

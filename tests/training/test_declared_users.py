@@ -11,10 +11,10 @@ from my_pkg import clinic_log
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.run.describe import describe_plan
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.runner import run
-from privrl_bench.run.trainer import Trainer
+from privrl_bench.training.describe import describe_plan
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.runner import run
+from privrl_bench.training.trainer import Trainer
 
 NOBODY = {"user": None, "evaluation": True}
 SMALL = (
@@ -263,7 +263,7 @@ def test_collecting_plays_simulations_and_training_runs_are_refused(log, tmp_pat
 
 
 def test_simulations_that_an_algorithm_runs_for_itself_play_nobody(log) -> None:
-    from privrl_bench.run.plan import _simulated
+    from privrl_bench.training.plan import _simulated
 
     parts = session_of().parts
     before = len(clinic_log(log))

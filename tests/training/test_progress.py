@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from privrl_bench.run.progress import Progress, duration
+from privrl_bench.training.progress import Progress, duration
 
 
 class Clock:

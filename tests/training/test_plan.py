@@ -12,7 +12,7 @@ from privrl_bench.composition.identity import group_key
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.errors import ConfigError
-from privrl_bench.run.plan import make_plan
+from privrl_bench.training.plan import make_plan
 from privrl_bench.users.users import unit_in_words
 
 

@@ -26,7 +26,7 @@ from privrl_bench.kernels.signals import preparing
 from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.privacy.row_sum import RowSum
 from privrl_bench.privacy.sampling.sampler import Cohort
-from privrl_bench.run.plan import Plan, make_plan
+from privrl_bench.training.plan import Plan, make_plan
 from privrl_bench.types import State
 from privrl_bench.users.collectors.collector import Collector
 from privrl_bench.users.collectors.shards import microbatch, microbatches, shard_size

@@ -13,8 +13,8 @@ from privrl_bench.evaluation.evaluator import Evaluation
 from privrl_bench.evaluation.tabular import exact
 from privrl_bench.functional.averaging import deployed
 from privrl_bench.privacy.sampling.sampler import Cohort
-from privrl_bench.run.plan import Plan
-from privrl_bench.run.workers import ShardWork, WorkerPool, make_collector, slots_of
+from privrl_bench.training.plan import Plan
+from privrl_bench.training.workers import ShardWork, WorkerPool, make_collector, slots_of
 from privrl_bench.types import State
 from privrl_bench.users.collectors.collector import Collector
 

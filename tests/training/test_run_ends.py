@@ -17,9 +17,9 @@ from privrl_bench.algorithms.base import Algorithm
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.kernels.signals import Stopped
-from privrl_bench.run import loop as training
-from privrl_bench.run import runner, workers
-from privrl_bench.run.results import MetricWriter
+from privrl_bench.training import loop as training
+from privrl_bench.training import runner, workers
+from privrl_bench.training.results import MetricWriter
 
 STOPS = [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2]
 PLACES: dict[str, tuple[Any, str]] = {
@@ -96,7 +96,7 @@ def test_a_full_disk_does_not_hide_the_error(
         raise OSError(28, "No space left on device")
 
     def announce(*_: Any, **__: Any) -> None:
-        monkeypatch.setattr("privrl_bench.run.folder.write_json", full)
+        monkeypatch.setattr("privrl_bench.training.folder.write_json", full)
         raise ValueError("the cause")
 
     monkeypatch.setattr(runner, "announce", announce)

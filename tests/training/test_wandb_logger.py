@@ -10,7 +10,7 @@ import pytest
 from wandb_file import offline_runs, records
 
 from privrl_bench.config.schema import LogConfig
-from privrl_bench.run.wandb_logger import CHART, WandbLogger
+from privrl_bench.training.wandb_logger import CHART, WandbLogger
 
 PNG = bytes.fromhex(  # one pixel
     "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b550000000a49444154789c636000000002"
@@ -96,7 +96,7 @@ def test_several_runs_one_after_another_and_side_by_side(tmp_path):
 def test_none_does_not_even_import_wandb(tmp_path):
     code = (
         "import sys; from pathlib import Path\n"
-        "from privrl_bench.run.wandb_logger import WandbLogger\n"
+        "from privrl_bench.training.wandb_logger import WandbLogger\n"
         "from privrl_bench.config.schema import LogConfig\n"
         f"m = WandbLogger(LogConfig(wandb='none'), Path({str(tmp_path)!r}), {{}}, {{}})\n"
         "m.log({'round': 1}); m.finish({})\n"
@@ -110,8 +110,8 @@ def run_alone(folder, home, mode, **environment):
     """A mirror in a process with an empty home; returns (mode it ended in, stderr)."""
     code = (
         "from pathlib import Path\n"
-        "from privrl_bench.run import wandb_logger\n"
-        "from privrl_bench.run.wandb_logger import WandbLogger\n"
+        "from privrl_bench.training import wandb_logger\n"
+        "from privrl_bench.training.wandb_logger import WandbLogger\n"
         "from privrl_bench.config.schema import LogConfig\n"
         "wandb_logger.INIT_TIMEOUT_S = 4.0\n"  # 20 for users; an absent server is absent sooner
         f"m = WandbLogger(LogConfig(wandb={mode!r}), Path({str(folder)!r}), {{}}, {{}})\n"

@@ -20,12 +20,12 @@ from privrl_bench.kernels.jit import tell_of_compiling
 from privrl_bench.kernels.signals import Stop, exit_code
 from privrl_bench.metrics import check_summary
 from privrl_bench.privacy.ledger import Mark
-from privrl_bench.run import crash
-from privrl_bench.run.crash import Outcome
-from privrl_bench.run.folder import RunDir, write_json
-from privrl_bench.run.plan import Plan
-from privrl_bench.run.progress import Progress
-from privrl_bench.run.results import (
+from privrl_bench.training import crash
+from privrl_bench.training.crash import Outcome
+from privrl_bench.training.folder import RunDir, write_json
+from privrl_bench.training.plan import Plan
+from privrl_bench.training.progress import Progress
+from privrl_bench.training.results import (
     MetricWriter,
     SolvedCheck,
     references_of,
@@ -36,8 +36,8 @@ from privrl_bench.run.results import (
     summary_of,
     values_of,
 )
-from privrl_bench.run.trainer import Trainer
-from privrl_bench.run.wandb_logger import WandbLogger
+from privrl_bench.training.trainer import Trainer
+from privrl_bench.training.wandb_logger import WandbLogger
 
 
 class Experiment:

@@ -8,8 +8,8 @@ import pytest
 from privrl_bench.composition.compose import compose
 from privrl_bench.privacy import gate as gates
 from privrl_bench.privacy.ledger import Ledger
-from privrl_bench.run import trainer as training
-from privrl_bench.run.runner import run
+from privrl_bench.training import trainer as training
+from privrl_bench.training.runner import run
 
 WORDS = [
     *("algo=gpope", "env=chain", "data.policy=uniform", "privacy.population=20", "rounds=64"),

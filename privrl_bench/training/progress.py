@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 from privrl_bench.metrics import shown_epsilon
 
 if TYPE_CHECKING:
-    from privrl_bench.run.sweep import Group
+    from privrl_bench.training.sweep import Group
 
 LINE_EVERY_S = 10.0  # pause between plain lines without a new return
 RESULT_EVERY_S = 2.0  # and with one

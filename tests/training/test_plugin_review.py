@@ -17,11 +17,11 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
 from privrl_bench.kernels import machine
 from privrl_bench.privacy.guarantee import Guarantee
-from privrl_bench.run import plugin_review as review
-from privrl_bench.run import provenance
-from privrl_bench.run.describe import describe_plan
-from privrl_bench.run.plan import make_plan
-from privrl_bench.run.runner import run
+from privrl_bench.training import plugin_review as review
+from privrl_bench.training import provenance
+from privrl_bench.training.describe import describe_plan
+from privrl_bench.training.plan import make_plan
+from privrl_bench.training.runner import run
 
 SOURCE = '''
 """DPPG with another name."""
@@ -297,7 +297,7 @@ def test_a_module_of_a_linked_folder_of_packages_is_installed(tmp_path):
     """A virtual environment that is reached through a symbolic link."""
     code = (
         "import sys\n"
-        "from privrl_bench.run.provenance import _local_file\n"
+        "from privrl_bench.training.provenance import _local_file\n"
         "print([_local_file(name) for name in ('torch', 'numpy')], bool(_local_file('beside')))"
     )
     real = Path(sys.prefix).resolve()

@@ -31,7 +31,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.kernels.machine import check_hardware, use_cores, workers_of
 from privrl_bench.kernels.pipe_worker import PipeWorker, WorkerDied, tell
 from privrl_bench.kernels.signals import handling_signals
-from privrl_bench.run.crash import (
+from privrl_bench.training.crash import (
     PIPE,
     Outcome,
     describe,
@@ -40,7 +40,7 @@ from privrl_bench.run.crash import (
     reader_gone,
     save,
 )
-from privrl_bench.run.progress import ProgressState, SweepDisplay, sent_to
+from privrl_bench.training.progress import ProgressState, SweepDisplay, sent_to
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def train(jobs: Sequence[Job]) -> list[Outcome]:
     Returns:
         How each job ended, in order.
     """
-    from privrl_bench.run.runner import run_each
+    from privrl_bench.training.runner import run_each
 
     configs = [job.config for job in jobs]
     folders = [job.folder for job in jobs]
@@ -304,7 +304,7 @@ class _Worker(PipeWorker):
 
     def _failed(self, reason: str, signalled: int) -> list[Outcome]:
         """Write how the runs of a group ended that its process could not write."""
-        from privrl_bench.run.folder import RunDir
+        from privrl_bench.training.folder import RunDir
 
         status, code = "failed", 1
         if signalled:

@@ -21,12 +21,12 @@ from privrl_bench.functional.averaging import deployed
 from privrl_bench.metrics import CLOCK, again, check_declared, shown_epsilon
 from privrl_bench.models.policy import ParameterFree, Policy
 from privrl_bench.privacy.ledger import Mark
-from privrl_bench.run.describe import preview_facts
-from privrl_bench.run.folder import RunDir, read_lines
-from privrl_bench.run.plan import Plan
-from privrl_bench.run.trained_policy import BOUNDS, FILE, FORMAT, SPACES
-from privrl_bench.run.trainer import Trainer
-from privrl_bench.run.wandb_logger import WandbLogger
+from privrl_bench.training.describe import preview_facts
+from privrl_bench.training.folder import RunDir, read_lines
+from privrl_bench.training.plan import Plan
+from privrl_bench.training.trained_policy import BOUNDS, FILE, FORMAT, SPACES
+from privrl_bench.training.trainer import Trainer
+from privrl_bench.training.wandb_logger import WandbLogger
 from privrl_bench.types import EnvSpec
 
 

@@ -39,8 +39,8 @@ from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import noise_source
 from privrl_bench.privacy.rules import rules
 from privrl_bench.privacy.sampling.sampler import Cohort
-from privrl_bench.run.plugin_review import note
-from privrl_bench.run.trained_policy import read_policy
+from privrl_bench.training.plugin_review import note
+from privrl_bench.training.trained_policy import read_policy
 from privrl_bench.types import EnvSpec, UserBatch
 from privrl_bench.users import kind_and_spec
 from privrl_bench.users.collectors.live import SimulatedCollector
