@@ -162,7 +162,8 @@ class SharedCritic(Critic):
 def ridge_regressions(phi: Tensor, target: Tensor, count: Tensor, ridge: float) -> Tensor:
     """Solve (phi' phi / n + ridge I) x = phi' target / n for every user.
 
-    In single precision; where rounding leaves a matrix without a Cholesky factor, in double precision.
+    One user after the other, so that a solution depends on no other user to the last bit. In single precision;
+    where rounding leaves a matrix without a Cholesky factor, in double precision.
 
     Args:
         phi: [N, T, F] features, zero where a user has no step.
@@ -174,17 +175,16 @@ def ridge_regressions(phi: Tensor, target: Tensor, count: Tensor, ridge: float) 
         [N, F] solutions.
     """
 
-    def solve(phi: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        gram = phi.mT @ phi / count[:, None, None]
-        gram.diagonal(dim1=-2, dim2=-1).add_(ridge)
+    def solve(phi: Tensor, target: Tensor, count: Tensor) -> Tensor:
+        gram = phi.mT @ phi / count
+        gram.diagonal().add_(ridge)
         factor, failed = torch.linalg.cholesky_ex(gram)
-        right = phi.mT @ target.unsqueeze(-1) / count[:, None, None]
-        return torch.cholesky_solve(right, factor).squeeze(-1), failed > 0
+        if failed and phi.dtype is not torch.float64:
+            return solve(phi.double(), target.double(), count).to(phi.dtype)
+        right = phi.mT @ target / count
+        return torch.cholesky_solve(right.unsqueeze(-1), factor).squeeze(-1)
 
-    solution, failed = solve(phi, target)
-    if failed.any():
-        solution[failed] = solve(phi.double(), target.double())[0][failed].to(solution.dtype)
-    return solution
+    return torch.stack([solve(*one) for one in zip(phi, target, count, strict=True)])
 
 
 class PrivateCritic(Critic):
