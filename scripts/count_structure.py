@@ -59,7 +59,8 @@ none, no W&B: config/schema/run.py
 none, no critic or baseline: algorithms/loglinear/loglinear_settings.py
     algorithms/loglinear/trajectory_gradient.py algorithms/policy_gradient/dppg.py
     algorithms/policy_gradient/policy_gradient_settings.py algorithms/policy_gradient/critics.py
-none, a word of another library or of a text: algorithms/value/q_learning.py reporting/style.py training/trained_policy.py
+none, a word of another library or of a text: algorithms/value/q_learning.py reporting/style.py
+    training/trained_policy.py
 gaussian, kind of an event or an accountant: audit/canary.py privacy/accounting/accountants.py
     privacy/accounting/cost.py privacy/mechanisms/local.py privacy/mechanisms/tree.py
     privacy/sampling/sampler.py privacy/mechanisms/mechanism.py
