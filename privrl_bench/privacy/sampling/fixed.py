@@ -12,7 +12,7 @@ from privrl_bench.privacy.sampling.sampler import Sampler
 if TYPE_CHECKING:
     import numpy as np
 
-    from privrl_bench.privacy.mechanisms.mechanism import Declarations
+    from privrl_bench.privacy.mechanisms.declarations import Declarations
     from privrl_bench.privacy.noise import NoiseSource
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from privrl_bench.config.schema import PrivacyConfig
-    from privrl_bench.privacy.mechanisms.mechanism import Declarations
+    from privrl_bench.privacy.mechanisms.declarations import Declarations
     from privrl_bench.privacy.noise import NoiseSource
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     from privrl_bench.config.schema import PrivacyConfig
-    from privrl_bench.privacy.mechanisms.mechanism import Declarations
+    from privrl_bench.privacy.mechanisms.declarations import Declarations
     from privrl_bench.privacy.noise import NoiseSource
 
 
