@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import json
 import shutil
 import subprocess
 import sys
@@ -76,8 +75,6 @@ def figures() -> Iterator[Figure]:
             yield Figure(_name(path), (*points, *conf), _frontier(env))
     tables = _data(STORE / "dppg/small_epsilon")
     yield Figure("docs/pictures/hopper_curve.svg", tables, _learning_curve)
-    tables = (STORE / "speed" / "speed.json",)
-    yield Figure("outputs/paper/speed/speed.svg", tables, _speed)
     insulin = ROOT / "examples" / "insulin"
     tables = (insulin / "results" / "insulin.csv",)
     yield Figure("examples/insulin/results/insulin.svg", tables, _insulin)
@@ -142,12 +139,6 @@ def _learning_curve(out: Path) -> Path:
     run = chosen("dppg/small_epsilon", "dppg/hopper/eval.episodes=50,eval.every=400000,seed=")[0]
     learning_curve(run, out / "hopper_curve.svg")
     return out / "hopper_curve.svg"
-
-
-def _speed(out: Path) -> Path:
-    from privrl_bench.papers.pages.speed import picture
-
-    return picture(json.loads((STORE / "speed" / "speed.json").read_text()), out)
 
 
 def _insulin(out: Path) -> Path:
