@@ -4,8 +4,7 @@
 
 Compositions of Gaussians: the formula of Balle and Wang (2018) in 50 digits. Sampled cohorts: a lower and an
 upper bound from the densities of the outputs alone (`tests/privacy/brackets.py`), without dp-accounting.
-Poisson cohorts without a cap also: Opacus' PRV accountant, if opacus is installed; it is no dependency. Exits
-with 1 if an epsilon is below its lower bound; --check writes nothing.
+Exits with 1 if an epsilon is below its lower bound; --check writes nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
@@ -55,7 +53,6 @@ class Case(NamedTuple):
     setting: str
     ours: Callable[[], float]
     bounds: Callable[[], Bracket]
-    prv: Callable[[], float | None] = lambda: None
     bounded: str = "the mechanism"
 
 
@@ -110,21 +107,6 @@ def smooth_epsilon(goal: float, delta: float, size: int) -> float:
             low, high = (middle, high) if spent(middle, s) > delta else (low, middle)
         found = max(found, high)
     return found
-
-
-def prv(z: float, q: float, count: int, delta: float, about: float) -> float | None:
-    """Opacus' PRV accountant's upper bound, to a thousandth of `about`; None without opacus."""
-    error = 1e-3 * max(about, 1.0)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from opacus.accountants import PRVAccountant
-
-            accountant = PRVAccountant()
-            accountant.history = [(z, q, count)]
-            return float(accountant.get_epsilon(delta, eps_error=error, delta_error=delta / 1000))
-    except ImportError:
-        return None
 
 
 # -- configurations -----------------------------------------------------------------------------
@@ -201,15 +183,11 @@ def poisson(
     words += f", at most {cap} of {population}" if truncation else ""
     cut = brackets.cut_poisson(z, q, *truncation) if truncation else (None, 0.0)
 
-    def ours() -> float:
-        return ledger_epsilon(Counter({event: count}), delta)
-
     return Case(
         "poisson",
         words,
-        ours,
+        lambda: ledger_epsilon(Counter({event: count}), delta),
         lambda: brackets.bracket(brackets.poisson(z, q), count, delta, *cut),
-        lambda: None if truncation else prv(z, q, count, delta, ours()),
         PAIR if truncation else "the mechanism",
     )
 
@@ -329,8 +307,8 @@ HEAD = """# Epsilon against independent computations
 of a proof, *lower* and *epsilon / lower* check the computation only: the mechanism itself may cost less than
 *lower*.
 
-*PRV* is the upper bound of Opacus' accountant, which has no cap. An epsilon below its lower bound is an
-error; the script then exits with 1. Epsilons are rounded up, lower bounds down.
+An epsilon below its lower bound is an error; the script then exits with 1. Epsilons are rounded up, lower
+bounds down.
 
 """
 
@@ -350,24 +328,16 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="write nothing")
     arguments = parser.parse_args()
     head = ["mechanism", "configuration", "epsilon", "lower", "lower bounds"]
-    head += ["upper", "epsilon / lower", "PRV"]
-    lines = []
-    wrong, prv_missing = 0, False
+    head += ["upper", "epsilon / lower"]
+    lines, wrong = [], 0
     for case in CASES:
         ours, lower, upper = check(case)
         wrong += below(ours, lower)
-        other = case.prv()
-        prv_missing |= (
-            case.mechanism == "poisson" and other is None and "at most" not in case.setting
-        )
         cells = [case.mechanism, case.setting, shown_epsilon(ours, 6)]
         cells += [shown_measured(lower, 6), case.bounded, shown_epsilon(upper, 6)]
         cells.append(f"{ours / lower:.5f}")
-        cells.append("" if other is None else shown_epsilon(other, 6))
         lines.append(cells)
         print(" | ".join(cells), flush=True)
-    if prv_missing:
-        print("opacus: not installed; the column PRV is empty")
     print(f"{len(CASES)} configurations, {wrong} below the lower bound")
     if not arguments.check:
         found = f"\n{len(CASES)} configurations, {wrong} below the lower bound.\n"

@@ -204,8 +204,7 @@ def learn(recipe: Recipe, seed: int) -> tuple[LinearValues, dict[str, Any]]:
         print(f"{turn * recipe.look} episodes: {shown}", flush=True)
         if scores["return"] > best:
             best, found, when = scores["return"], values, turn * recipe.look
-    if found is None:
-        raise SystemExit(f"--look: must be at most --episodes, {recipe.episodes}")
+    assert found is not None
     return found, {"training_episodes": when}
 
 
@@ -253,24 +252,15 @@ def main() -> None:
     parser.add_argument("name", choices=sorted(RECIPES))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="default: the package's file")
-    for key in ("alpha", "epsilon"):
-        parser.add_argument(f"--{key}", type=float)
-    for key in ("episodes", "order", "joint", "look", "tests"):
-        parser.add_argument(f"--{key}", type=int)
-    given = vars(parser.parse_args())
-    name, seed = given.pop("name"), given.pop("seed")
-    path = given.pop("out") or POLICIES / f"{name}.json"
-    changes = {key: value for key, value in given.items() if value is not None}
-    recipe = replace(RECIPES[name], **changes)
+    given = parser.parse_args()
+    name, seed, recipe = given.name, given.seed, RECIPES[given.name]
+    path = given.out or POLICIES / f"{name}.json"
     torch.set_num_threads(1)
     values, about = learn(recipe, seed)
     config = compose(recipe.words).env
     episodes = 1 if name == "hiv" else 200
     about |= {
-        "command": " ".join(
-            ["python scripts/make_policies.py", name, f"--seed {seed}"]
-            + [f"--{key} {value}" for key, value in changes.items()]
-        ),
+        "command": f"python scripts/make_policies.py {name} --seed {seed}",
         "recipe": asdict(recipe),
         "greedy": play(config, values, episodes, recipe.gamma, seed + 1) | {"episodes": episodes},
     }

@@ -16,7 +16,6 @@ import argparse
 import math
 import random
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -41,8 +40,7 @@ from privrl_bench.packs.text.corpus import (
     Review,
     fill,
 )
-from privrl_bench.packs.text.generation import attention, padded
-from privrl_bench.packs.text.models import BATCH, Scorer, digests
+from privrl_bench.packs.text.models import Scorer, digests
 from privrl_bench.training.folder import write_json
 from privrl_bench.types import generator
 
@@ -156,9 +154,7 @@ def encode(tokenizer: Any, texts: Sequence[str], end: str = "") -> list[list[int
     return rows
 
 
-def train_language_model(
-    model: Any, rows: list[list[int]], recipe: Recipe, progress: bool = False
-) -> None:
+def train_language_model(model: Any, rows: list[list[int]], recipe: Recipe) -> None:
     """Train next-token prediction on tokenised texts, in place."""
 
     def loss(ids: Tensor, mask: Tensor, _: list[int]) -> Tensor:
@@ -169,12 +165,10 @@ def train_language_model(
         return (each * mask[:, 1:]).sum() / mask[:, 1:].sum()
 
     stream = (recipe.seed, _LANGUAGE)
-    _train(model, loss, rows, recipe.epochs, recipe, stream, progress and "language model")
+    _train(model, loss, rows, recipe.epochs, recipe, stream)
 
 
-def train_classifier(
-    judge: Any, tokenizer: Any, corpus: Corpus, recipe: Recipe, progress: bool
-) -> None:
+def train_classifier(judge: Any, tokenizer: Any, corpus: Corpus, recipe: Recipe) -> None:
     """Train the classifier in place on each piece's share of positive sentences, new pieces every epoch."""
     found = [
         piece
@@ -190,7 +184,7 @@ def train_classifier(
         return torch.nn.functional.cross_entropy(logits, torch.stack([1 - kind, kind], -1))
 
     stream = (recipe.seed, _JUDGE)
-    _train(judge, loss, rows, 1, recipe, stream, progress and "classifier")
+    _train(judge, loss, rows, 1, recipe, stream)
 
 
 def _train(
@@ -200,12 +194,8 @@ def _train(
     epochs: int,
     recipe: Recipe,
     stream: tuple[int, int],
-    title: str | bool,
 ) -> None:
     """Run AdamW over batches of rows of similar length; `loss` takes tokens [B, S], mask and row numbers."""
-    from rich.console import Console
-    from rich.progress import track
-
     draws = generator(*stream)
     batches = [b for _ in range(epochs) for b in _batches(rows, recipe.batch, draws)]
     adam = torch.optim.AdamW(model.parameters(), lr=recipe.lr, weight_decay=0.01)
@@ -216,9 +206,7 @@ def _train(
 
     schedule = torch.optim.lr_scheduler.LambdaLR(adam, height)
     model.train()
-    hidden = not title or not sys.stderr.isatty()
-    on = Console(stderr=True)
-    for members in track(batches, str(title), console=on, transient=True, disable=hidden):
+    for members in batches:
         longest = max(len(rows[i]) for i in members)
         ids = torch.tensor([rows[i] + [0] * (longest - len(rows[i])) for i in members])
         mask = torch.arange(longest) < torch.tensor([len(rows[i]) for i in members])[:, None]
@@ -244,7 +232,7 @@ def _batches(rows: list[list[int]], size: int, draws: torch.Generator) -> list[l
 # --- both models
 
 
-def make(recipe: Recipe, folder: Path, progress: bool) -> dict[str, Any]:
+def make(recipe: Recipe, folder: Path) -> dict[str, Any]:
     """Make all models in `folder` and return the card, which is not written."""
     wall, cpu = time.perf_counter(), time.process_time()
     corpus = Corpus(recipe.seed)
@@ -256,9 +244,9 @@ def make(recipe: Recipe, folder: Path, progress: bool) -> dict[str, Any]:
         tokenizer = make_tokenizer()
         model = _language_model(recipe)
         rows = [row[: recipe.positions] for row in encode(tokenizer, known, END)]
-        train_language_model(model, rows, recipe, progress)
+        train_language_model(model, rows, recipe)
         judge, judge_tokenizer = _classifier(recipe), with_first(tokenizer)
-        train_classifier(judge, judge_tokenizer, corpus, recipe, progress)
+        train_classifier(judge, judge_tokenizer, corpus, recipe)
     model.save_pretrained(folder / "policy")
     tokenizer.save_pretrained(folder / "policy")
     judge.save_pretrained(folder / "classifier")
@@ -291,21 +279,12 @@ def make(recipe: Recipe, folder: Path, progress: bool) -> dict[str, Any]:
 
 @torch.no_grad()
 def perplexity(model: Any, texts: list[list[int]]) -> float:
-    """Compute the perplexity of texts of at least two tokens, given their first token."""
-    total, count = 0.0, 0
-    for at in range(0, len(texts), BATCH):
-        tokens, mask = padded(texts[at : at + BATCH], None, int(model.config.eos_token_id))
-        tokens, mask = tokens.to(model.device), mask.to(model.device)
-        allowed, positions = attention(mask, mask.shape[1], model.dtype)
-        out = model(
-            input_ids=tokens, attention_mask=allowed, position_ids=positions, use_cache=False
-        )
-        logprobs = torch.log_softmax(out.logits[:, :-1].float(), -1)
-        logprobs = logprobs.gather(-1, tokens[:, 1:, None])[..., 0]
-        there = mask[:, :-1]  # of the previous token; tokens are contiguous
-        total -= float(torch.where(there, logprobs, 0.0).double().sum())
-        count += int(there.sum())
-    return float(torch.tensor(total / count).exp())
+    """The perplexity of texts of at least two tokens, given their first token."""
+    total, count = 0.0, sum(len(row) - 1 for row in texts)
+    for row in texts:
+        ids = torch.tensor([row])
+        total += float(model(input_ids=ids, labels=ids).loss) * (len(row) - 1)
+    return math.exp(total / count)
 
 
 # --- tokenizer
@@ -393,7 +372,7 @@ def main() -> None:
     folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     one_thread()
-    card = make(Recipe(), folder, progress=True)
+    card = make(Recipe(), folder)
     write_json(folder / "card.json", card)
     print(card["test"], card["seconds"])
 

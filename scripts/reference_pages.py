@@ -1,6 +1,6 @@
-"""Reference pages of the documentation site, generated from the code: keys, commands, metrics.
+"""Reference pages of the documentation site, generated from the code: keys and metrics.
 
-    python scripts/reference_pages.py configuration|commands|metrics
+    python scripts/reference_pages.py configuration|metrics
 
 prints a page. `scripts/site_hooks.py` adds them to the site, so that there is no copy that could be outdated.
 """
@@ -8,14 +8,13 @@ prints a page. `scripts/site_hooks.py` adds them to the site, so that there is n
 from __future__ import annotations
 
 import ast
-import contextlib
 import dataclasses
 import inspect
 import io
 import re
 import sys
 import tokenize
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,6 @@ from typing import Any
 import yaml
 
 from privrl_bench.algorithms.registry import OURS, algo_schema
-from privrl_bench.cli import main as commands
-from privrl_bench.cli.train import main as train
 from privrl_bench.config.ranges import Section
 from privrl_bench.config.schema.algorithm import AlgoConfig
 from privrl_bench.config.schema.env import EnvConfig
@@ -43,7 +40,6 @@ from privrl_bench.privacy import mechanisms, sampling
 CONF = Path(__file__).resolve().parents[1] / "conf"
 SECTIONS = (EnvConfig, PrivacyConfig, EvalConfig, DataConfig, HardwareConfig, LogConfig)
 GROUPS = ("algo", "env", "privacy", "hardware", "log", "tuned", "paper", "collect")
-SUBCOMMANDS = {"audit": ("leaks", "epsilon")}
 
 
 # --- configuration
@@ -207,40 +203,6 @@ def _comments(owner: type) -> dict[str, str]:
     return found
 
 
-# --- commands
-
-
-def commands_page() -> str:
-    """What `--help` of every command prints."""
-    page = ["# Commands", "", "What `--help` prints. Bad input is one line and exit code 2."]
-    for name, text in _helps():
-        page += ["", f"## {name}", "", "```text", text.rstrip(), "```"]
-    return "\n".join(page) + "\n"
-
-
-def _helps() -> Iterator[tuple[str, str]]:
-    yield "privrl-bench", _printed(train, ["--help"])
-    yield "privrl", _printed(commands.main, ["--help"])
-    for name in sorted(commands.COMMANDS):
-        yield f"privrl {name}", _printed(commands.main, [name, "--help"])
-        for part in SUBCOMMANDS.get(name, ()):
-            yield f"privrl {name} {part}", _printed(commands.main, [name, part, "--help"])
-
-
-def _printed(function: Callable[..., Any], words: list[str]) -> str:
-    """What a command prints, without colours and trailing spaces."""
-    out = io.StringIO()
-    argv, sys.argv = sys.argv, ["privrl-bench", *words]
-    try:
-        with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
-            function() if function is train else function(words)
-    finally:
-        sys.argv = argv
-    return "\n".join(
-        line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
-    )
-
-
 # --- metrics
 
 
@@ -264,7 +226,6 @@ def metrics() -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "configuration": configuration,
-    "commands": commands_page,
     "metrics": metrics,
 }
 

@@ -290,7 +290,7 @@ def test_models_are_made_whole_and_the_same_bit_for_bit(tmp_path):
     recipe = module.Recipe("tiny", 3, 48, 12, 1, 1, **sizes)
     state, cards = torch.get_rng_state(), []
     for name in "ab":
-        cards.append(module.make(recipe, tmp_path / name, progress=False))
+        cards.append(module.make(recipe, tmp_path / name))
         (tmp_path / name / "card.json").write_text(json.dumps(cards[-1]))
     assert torch.get_rng_state().equal(state)
     for card, name in itertools.product(cards, "ab"):
