@@ -26,13 +26,11 @@ from privrl_bench.papers.pages.store import (
     finals,
     grouped,
     interval,
-    last_fifth,
     least,
     made_earlier,
     most,
     noted,
     paper_table,
-    ranged,
     rounds_of,
     runs_table,
     seeds,
@@ -46,7 +44,6 @@ from privrl_bench.papers.pages.store import (
     without_repeats,
     z_of,
 )
-from privrl_bench.papers.paper_table import judged
 from privrl_bench.privacy.accounting.calibrate import z_for
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.reporting.frontier import Point, best, points, predict, rounds_by_rule
@@ -56,14 +53,11 @@ from privrl_bench.reporting.table_writer import ABSENT, compact
 # --- the paper's table 1, and this project's own settings
 
 
-def printed(env: str, label: str) -> str:
-    """A number of DPPG's table 1, `-` if it has none."""
-    cells = (cell for cell in paper_table("dppg").cells if (cell.env, cell.label) == (env, label))
-    return next(map(theirs, cells), ABSENT)
-
-
 def _printed_of(runs: Group) -> str:
-    return printed(runs[0].env, "PPO" if runs[0].algo == "ppo" else f"DPPG z = {z_of(runs)}")
+    """The number of DPPG's table 1 with the task and z of these runs, `-` if it has none."""
+    which = (runs[0].env, f"DPPG z = {z_of(runs)}")
+    cells = (cell for cell in paper_table("dppg").cells if (cell.env, cell.label) == which)
+    return next(map(theirs, cells), ABSENT)
 
 
 FORMAL = {  # start of the runs' keys -> the return that was asked of this project
@@ -74,20 +68,6 @@ FORMAL = {  # start of the runs' keys -> the return that was asked of this proje
     "dppg/hopper/": "650",
     "dppg/halfcheetah/": "1,000",
 }
-MAIN_JOB = (
-    *("dppg/cartpole/z=0,", "dppg/cartpole/z=1,", "dppg/cartpole/z=3,"),
-    *("dppg/acrobot/z=1,", "dppg/hopper/z=0.1,", "dppg/hopper/z=0,"),
-    *("dppg/halfcheetah/z=0.1,", "ppo/cartpole/", "ppo/acrobot/", "ppo/hopper/"),
-)
-
-
-@block("dppg/formal")
-def _formal() -> str:
-    groups = [chosen("dppg/formal", start) for start in FORMAL]
-    columns = {"z": z_of, "steps": steps, "seeds": seeds, "return (min to max)": ranged}
-    columns |= {"last fifth": last_fifth, "the paper's, not formal": _printed_of}
-    columns |= {"epsilon": spent, "status": status}
-    return noted(runs_table("DPPG on", by_task(groups), columns), groups)
 
 
 @block("dppg/formal-intervals")
@@ -123,31 +103,6 @@ def _table1() -> str:
         )
     head = ["task", "method", "paper", "as the paper does it (epsilon)", "formal (epsilon)"]
     return compact([*head, "trivial"], without_repeats(lines))
-
-
-@block("dppg/table1-verdict")
-def _verdict() -> str:
-    table = paper_table("dppg")
-    runs = finished_runs(STORE / "dppg/table1", table)
-    found = [judged(cell, runs[cell.judged_by]) for cell in table.cells]
-    inside, above, below = (found.count(one) for one in ("inside", "above", "below"))
-    return (
-        f"Of the {len(found)} cells {inside} are inside the paper's interval, {above} above it and "
-        f"{below} below it"
-    )
-
-
-@block("dppg/main_job")
-def _main_job() -> str:
-    def formula(runs: Group) -> str:
-        return ABSENT if runs[0].z is None else spent(runs, "epsilon_paper")
-
-    groups = [chosen("dppg/main_job", start) for start in MAIN_JOB]
-    rows = [(f"{runs[0].algo.upper()} {TASKS[runs[0].env]}", runs) for runs in groups]
-    columns = {"z": z_of, "steps": steps, "seeds": seeds, "return (min to max)": ranged}
-    columns |= {"last fifth": last_fifth, "paper": _printed_of, "epsilon": spent}
-    columns |= {"the paper's formula": formula, "status": status}
-    return noted(runs_table("algorithm, task", rows, columns), groups)
 
 
 @block("dppg/formal_ablation")

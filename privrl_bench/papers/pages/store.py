@@ -9,8 +9,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from privrl_bench.functional.statistics import mean_ci
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.papers import items as papers
@@ -155,25 +153,9 @@ def most(runs: Group) -> str:
     return f"{max(finals(runs)):.{digits_of(runs)}f}"
 
 
-def ranged(runs: Group) -> str:
-    """Mean, least and largest final value."""
-    values = finals(runs)
-    extremes = f" ({min(values):.4g} to {max(values):.4g})" if len(values) > 1 else ""
-    return f"{np.mean(values):.1f}{extremes}"
-
-
 def each(runs: Group) -> str:
     """The final value of every seed."""
     return ", ".join(f"{value:.0f}" for value in finals(runs))
-
-
-def last_fifth(runs: Group) -> str:
-    """Mean over seeds of the evaluations in the last fifth of the steps."""
-    means = [run.evaluated("last_fifth", "mean") for run in runs]
-    if not np.isfinite(means).all():  # runs of before summaries had it
-        curves = [(run.curve(), 0.8 * number(run.summary["steps"])) for run in runs]
-        means = [values[at > start].mean() for (at, values), start in curves]
-    return f"{np.mean(means):.1f}"
 
 
 def spent(runs: Group, key: str = "epsilon", digits: int = 4) -> str:
