@@ -23,7 +23,7 @@ from privrl_bench.users.users import Users
 
 if TYPE_CHECKING:
     from privrl_bench.functional.rng import Streams
-    from privrl_bench.packs.offline.stored_users import Dataset
+    from privrl_bench.packs.offline.datasets.trajectories import Dataset
     from privrl_bench.types import EnvSpec
     from privrl_bench.users.collectors.collector import Collector
 
@@ -194,7 +194,7 @@ class RecordedUsers(Users):
 
     def terms(self) -> UserTerms:
         """See `Users.terms`."""
-        config, most, split = self.config, self.most, self.data.split
+        config, most, data = self.config, self.most, self.data
         in_order, population = self.in_order(config), config.privacy.population
         what = "one trajectory" if most == 1 else f"all trajectories of one user, up to {most},"
         what += f" of at most {self.spec.max_episode_steps} steps"
@@ -211,11 +211,11 @@ class RecordedUsers(Users):
             exact = population == self.data.users
             what = "exactly the private users" if exact else "a bound on the private users"
             public.append(f"population={population}, {what}")
-            notes["neighbours"] = neighbours_of(config.privacy, split.users)
+            notes["neighbours"] = neighbours_of(config.privacy, data.users)
         key = self.data.trajectories.user_key
         who = f"the metadata key {key!r} names the users" if key else "each episode is a user"
         notes["dataset"] = (
-            f"{split.public_users} of {split.public_users + split.users} users are public and unprotected: "
+            f"{data.public_users} of {data.public_users + data.users} users are public and unprotected: "
             f"{self._taken()}; no user's data may depend on "
             f"another's, although the collecting policy may have learned from one to the next; {who}"
         )
@@ -228,7 +228,7 @@ class RecordedUsers(Users):
 
         # `configs` have the moments of `env.obs_scaling=split` as constants; see `scaled_by`.
         config = self.config
-        mean, std = moments(self.data.trajectories, self.data.split.public)
+        mean, std = moments(self.data.trajectories, self.data.public)
         scales = (config.env.obs_mean, config.env.obs_std) == (mean.tolist(), std.tolist())
         taken = ["the scaling"] if scales else []
         taken += [config.algo.traits.public_data] if config.algo.traits.public_data else []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -21,7 +21,7 @@ from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.functional.rng import Streams
 from privrl_bench.packs.offline.datasets.minari_files import local_ids, open_dataset
 from privrl_bench.packs.offline.datasets.trajectories import (
-    Split,
+    Dataset,
     Trajectories,
     moments,
     split_users,
@@ -98,44 +98,6 @@ class PaddedUsers:
         )
 
 
-@dataclass(frozen=True)
-class Dataset:
-    """An opened dataset and its split by user.
-
-    Attributes:
-        name: its ID.
-        trajectories: all episodes.
-        split: which users are private.
-        most: the largest number of episodes of one user.
-    """
-
-    name: str
-    trajectories: Trajectories
-    split: Split
-    most: int
-
-    @property
-    def users(self) -> int:
-        """Number of private users."""
-        return self.split.users
-
-    def describe(self) -> str:
-        """Who the users are, for the plan."""
-        split, flat = self.split, self.trajectories
-        named = "each a user" if flat.user_key is None else f"user key {flat.user_key!r}"
-        others = ", ".join(map(repr, flat.repeated))
-        more = f"; other keys that repeat: {others}" if others else ""
-        return (
-            f"{split.users} private users ({len(split.private_episodes)} episodes, {named}), "
-            f"{split.public_users} public{more}"
-        )
-
-    def episodes_of(self, user: int) -> np.ndarray:
-        """Episode numbers of a private user."""
-        starts = self.split.private_starts
-        return self.split.private_episodes[starts[user] : starts[user + 1]]
-
-
 def open_data(config: DataConfig, spec: EnvSpec) -> Dataset:
     """The dataset of a run.
 
@@ -166,8 +128,7 @@ def open_data(config: DataConfig, spec: EnvSpec) -> Dataset:
             f"{config.id} has an episode of {longest} steps; env={spec.name} allows {spec.max_episode_steps} "
             "(env.max_episode_steps)",
         )
-    split = split_users(found, config.public, config.users)
-    return Dataset(config.id, found, split, int(np.diff(split.private_starts).max()))
+    return split_users(found, config.public, config.users, config.id)
 
 
 def _check_bounds(actions: np.ndarray, name: str, spec: EnvSpec) -> None:
@@ -193,7 +154,7 @@ def scaled_by(env: EnvConfig, data: Dataset) -> EnvConfig:
     """With `env.obs_scaling=split`: the same with the public part's moments as public constants."""
     if env.obs_scaling != "split":
         return env
-    mean, std = moments(data.trajectories, data.split.public)
+    mean, std = moments(data.trajectories, data.public)
     return replace(env, obs_scaling="public", obs_mean=mean.tolist(), obs_std=std.tolist())
 
 
@@ -300,7 +261,7 @@ class DatasetCollector(StoredUsers):
     def public(self) -> Transitions:
         """All steps of the public part."""
         flat, parts = self._data.trajectories, []
-        for k in self._data.split.public:
+        for k in self._data.public:
             first, last = int(flat.starts[k]), int(flat.starts[k + 1])
             obs = np.asarray(flat.observations[first + k : last + k + 1])
             parts.append((obs[:-1], flat.actions[first:last], flat.rewards[first:last], obs[1:]))

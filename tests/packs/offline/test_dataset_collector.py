@@ -50,7 +50,7 @@ def source_of(data_id, *words, replicas=1, slots=4, **more):
 
 
 def scaled(data, rows):
-    mean, std = moments(data.trajectories, data.split.public)
+    mean, std = moments(data.trajectories, data.public)
     return np.clip((rows - mean) / np.sqrt(std**2 + 1e-8), -10, 10)
 
 
@@ -118,7 +118,7 @@ def test_numbers_that_nobody_has_are_absent_people(sets) -> None:
 def test_public_steps_are_those_of_the_public_part(sets) -> None:
     data, _, source = source_of(sets)
     public = source.public()
-    episodes = [data.trajectories.episode(int(k)) for k in data.split.public]
+    episodes = [data.trajectories.episode(int(k)) for k in data.public]
     rows = np.concatenate([scaled(data, e.observations)[:-1] for e in episodes])
     np.testing.assert_allclose(public.obs, rows, rtol=1e-5, atol=1e-6)
     rows = np.concatenate([scaled(data, e.observations)[1:] for e in episodes])
@@ -175,7 +175,7 @@ def test_all_episodes_of_a_user_stand_one_after_the_other(families) -> None:
 
 def test_split_scaling_becomes_constants_of_the_configuration(sets) -> None:
     parts = make_plan([config_of(sets)])
-    mean, std = moments(parts.users.data.trajectories, parts.users.data.split.public)
+    mean, std = moments(parts.users.data.trajectories, parts.users.data.public)
     env = parts.config.env
     assert (env.obs_scaling, env.obs_mean, env.obs_std) == ("public", mean.tolist(), std.tolist())
     assert parts.config.privacy.population == parts.users.data.users == 54
@@ -210,7 +210,7 @@ def test_a_dataset_is_protected_under_zero_out(sets, people) -> None:
 
 def test_fewer_users_and_another_share(sets) -> None:
     _, data = opened(sets, users=20, public=0.25)
-    assert (data.split.public_users, data.users, data.most) == (5, 15, 1)
+    assert (data.public_users, data.users, data.most) == (5, 15, 1)
 
 
 # --- what does not fit

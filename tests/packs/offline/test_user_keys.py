@@ -18,7 +18,7 @@ from privrl_bench.packs.offline.datasets.minari_files import (
     open_dataset,
     write_minari,
 )
-from privrl_bench.packs.offline.datasets.user_keys import labels_of, repeated_keys, users_of
+from privrl_bench.packs.offline.datasets.user_keys import labels_of, may_name_users, users_of
 from privrl_bench.training.describe import describe_plan
 from privrl_bench.training.plan import make_plan
 
@@ -59,9 +59,9 @@ NAMED, OWN = [0, 1, 0, 2, 1, 0], list(range(6))
 
 def test_the_key_of_ours_names_users_by_itself(sets):
     found = open_dataset("ours-v0")
-    assert (found.users.tolist(), found.user_key, found.repeated) == (NAMED, "user", ())
+    assert (found.users.tolist(), found.user_key) == (NAMED, "user")
     both = open_dataset("both-v0")
-    assert (both.users.tolist(), both.user_key, both.repeated) == (NAMED, "user", ("site",))
+    assert (both.users.tolist(), both.user_key) == (NAMED, "user")
     for k, made in enumerate(some(6)):
         assert_same(found.episode(k), made)
 
@@ -72,19 +72,18 @@ def test_another_key_that_repeats_is_refused_until_it_is_named(sets):
             open_dataset(name)
         said = str(caught.value)
         assert said.startswith(f"data.user_key: no episode of {name} has the metadata key 'user'")
-        assert "'patient' has 3 values in 6 episodes and may name users" in said
+        assert "the values of 'patient' repeat and may name users" in said
         assert "data.user_key=patient" in said
         assert "data.user_key=null" in said
         assert "\n" not in said
         assert numbers(name, "patient") == NAMED
         assert numbers(name, None) == OWN
-    assert open_dataset("theirs-v0", None).repeated == ("patient",)
 
 
 def test_keys_of_one_value_of_all_values_and_real_numbers_are_no_alarm(sets):
     for name in ("plain-v0", "harmless-v0"):
         found = open_dataset(name)
-        assert (found.users.tolist(), found.user_key, found.repeated) == (OWN, None, ())
+        assert (found.users.tolist(), found.user_key) == (OWN, None)
     assert numbers("ours-v0", None) == OWN
 
 
@@ -93,15 +92,13 @@ def test_a_key_that_is_missing_is_named(sets):
         open_dataset("partly-v0", "patient")
     with pytest.raises(ConfigError, match=r"^data.user_key: 5 of the 6 .* the metadata key 'user'"):
         open_dataset("partly_ours-v0")
-    with pytest.raises(ConfigError, match=r"'patient' has 2 values in 5 episodes"):
+    with pytest.raises(ConfigError, match=r"the values of 'patient' repeat"):
         open_dataset("partly-v0")
-    for key in ("patients", "user"):
-        with pytest.raises(ConfigError, match=rf"^data.user_key: '{key}' is in no episode of the"):
+    for key in ("patients", "user", "seed"):  # `seed` is Minari's own
+        with pytest.raises(ConfigError, match=rf"^data.user_key: 0 of the 6 .* key '{key}'"):
             open_dataset("theirs-v0", key)
     with pytest.raises(ConfigError, match=r"did you mean patient\?"):
         open_dataset("theirs-v0", "patients")
-    with pytest.raises(ConfigError, match=r"'seed' is Minari's own, not a user's"):
-        open_dataset("theirs-v0", "seed")
     assert numbers("partly-v0", None) == numbers("partly_ours-v0", None) == OWN
 
 
@@ -126,22 +123,19 @@ def test_labels_are_single_values():
     options = {"options/a": 1, "options/b": 2}
     assert labels_of(seen) == {"name": "ann", "number": 7, "inner/seed": 4, **options}
     known = {"a": [1, 1, None], "b": [None, "x", None], "c": [1, 2.5, 1], "d": [True, False, True]}
-    assert repeated_keys(known) == ("a",)
-    assert repeated_keys({"patient": [1.0, 2.0, 1.0, None]}) == (
-        "patient",
-    )  # as pandas writes them
+    assert [key for key, values in known.items() if may_name_users(values)] == ["a"]
+    assert may_name_users([1.0, 2.0, 1.0, None])  # as pandas writes them
     assert users_of({"u": [1, "1", 2]}, 3, "u", "x")[0].tolist() == [0, 0, 1]
 
 
 def test_the_user_of_reset_is_a_user():
     """`reset(options={"user": k})`: Minari keeps the options."""
     played = {"options/user": [4, 2, 4, 2], "options/length": [1.0, 1.0, 2.0, 2.0]}
-    numbers, key, repeated = users_of(played, 4, "auto", "x")
+    numbers, key = users_of(played, 4, "auto", "x")
     assert (numbers.tolist(), key) == ([0, 1, 0, 1], "options/user")
-    assert repeated == ("options/length",)
     both = played | {"user": ["a", "b", "c", "d"]}
     assert users_of(both, 4, "auto", "x")[1] == "user"
-    with pytest.raises(ConfigError, match="'options/length' has 2 values in 4 episodes"):
+    with pytest.raises(ConfigError, match="the values of 'options/length' repeat"):
         users_of({"options/length": [1.0, 1.0, 2.0, 2.0]}, 4, "auto", "x")
 
 
@@ -201,7 +195,7 @@ def test_an_epsilon_is_that_of_the_users(pendulum):
     assert "'patient' names the users" in named.gate.guarantee(0).notes["dataset"]
     assert "each episode is a user" in own.gate.guarantee(0).notes["dataset"]
     assert describe_plan(named, 0)["data"] == named.users.data.describe()
-    assert own.users.data.describe().endswith("6 public; other keys that repeat: 'patient'")
+    assert own.users.data.describe().endswith("each a user), 6 public")
 
 
 # --- seeded noise, whose seed is published with the run

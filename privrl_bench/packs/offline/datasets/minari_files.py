@@ -40,7 +40,7 @@ PROBS_KEY = "behaviour_probabilities"  # in `infos`, [T + 1]; the entry of a res
 PUBLIC = ("D4RL", "atari", "metaworld", "minigrid", "mujoco")
 _STANDARD = ("algorithm_name", "description", "code_permalink", "requirements", "users")
 _REOPEN = 256  # episodes; an open HDF5 file keeps about 50 KB of cache for each episode read
-_FORMAT = 4  # of the cache and its checks; caches of another format are not used
+_FORMAT = 5  # of the cache and its checks; caches of another format are not used
 
 
 def datasets_root() -> Path:
@@ -109,8 +109,8 @@ def open_dataset(dataset_id: str, user_key: str | None = AUTO) -> Trajectories:
         near = suggest(dataset_id, local_ids())
         raise ConfigError("data.id", f"no dataset {dataset_id!r} in {datasets_root()}{near}; {how}")
     flat = _flat_copy(dataset_id, folder)
-    users, key, repeated = users_of(flat.labels, flat.episodes, user_key, dataset_id)
-    return replace(flat, users=users, user_key=key, repeated=repeated)
+    users, key = users_of(flat.labels, flat.episodes, user_key, dataset_id)
+    return replace(flat, users=users, user_key=key)
 
 
 def _flat_copy(dataset_id: str, folder: Path) -> Trajectories:

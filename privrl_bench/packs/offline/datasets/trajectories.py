@@ -87,7 +87,6 @@ class Trajectories:
         behavior_probs: [N] float32, probability of each action under the behaviour policy; None: not known.
         labels: Of the episodes' metadata, each a list of length K.
         user_key: Key of the metadata that names the users; None: each episode is a user.
-        repeated: Other keys whose values repeat over episodes.
     """
 
     observations: np.ndarray
@@ -101,7 +100,6 @@ class Trajectories:
     behavior_probs: np.ndarray | None = None
     labels: Labels = field(default_factory=dict)
     user_key: str | None = None
-    repeated: tuple[str, ...] = ()
 
     @property
     def episodes(self) -> int:
@@ -318,10 +316,12 @@ def invalid_episode(number: int, problem: str) -> ConfigError:
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
-    """A split in which all episodes of a user are in the same part.
+class Dataset:
+    """A dataset and its split, in which all episodes of a user are in the same part.
 
     Attributes:
+        name: its ID.
+        trajectories: all episodes.
         public: int64 episode numbers of the public users, ascending.
         public_users: Number of public users.
         private_starts: [private users + 1] offsets into `private_episodes`.
@@ -329,6 +329,8 @@ class Split:
             `private_episodes[private_starts[u] : private_starts[u + 1]]`, ascending.
     """
 
+    name: str
+    trajectories: Trajectories
     public: np.ndarray
     public_users: int
     private_starts: np.ndarray
@@ -339,15 +341,34 @@ class Split:
         """Number of private users."""
         return len(self.private_starts) - 1
 
+    @property
+    def most(self) -> int:
+        """The largest number of episodes of one private user."""
+        return int(np.diff(self.private_starts).max())
 
-def split_users(trajectories: Trajectories, public_share: float, limit: int | None = None) -> Split:
+    def describe(self) -> str:
+        """Who the users are, for the plan."""
+        key = self.trajectories.user_key
+        named = "each a user" if key is None else f"user key {key!r}"
+        count = len(self.private_episodes)
+        return f"{self.users} private users ({count} episodes, {named}), {self.public_users} public"
+
+    def episodes_of(self, user: int) -> np.ndarray:
+        """Episode numbers of a private user."""
+        return self.private_episodes[self.private_starts[user] : self.private_starts[user + 1]]
+
+
+def split_users(
+    trajectories: Trajectories, public_share: float, limit: int | None = None, name: str = ""
+) -> Dataset:
     """Split the first `limit` users of a fixed random order.
 
     Args:
-        trajectories: The dataset.
+        trajectories: The episodes.
         public_share: Share of public users. Their number is the share, read as a decimal number, times
             the number of users, rounded up.
         limit: Number of users; None: all.
+        name: ID of the dataset.
 
     Raises:
         ConfigError: On data.public: the share is outside (0, 1) or a part is empty. On data.users: the
@@ -375,7 +396,9 @@ def split_users(trajectories: Trajectories, public_share: float, limit: int | No
     sizes = np.diff(bounds)[chosen]
     episodes = np.concatenate([by_user[bounds[user] : bounds[user + 1]] for user in chosen])
     cut = int(sizes[:public].sum())
-    return Split(
+    return Dataset(
+        name,
+        trajectories,
         public=np.sort(episodes[:cut]),
         public_users=public,
         private_starts=np.concatenate([[0], np.cumsum(sizes[public:])]),

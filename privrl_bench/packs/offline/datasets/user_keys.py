@@ -47,34 +47,9 @@ def labels_of(metadata: Mapping[str, Any], prefix: str = "") -> dict[str, Label]
     return found
 
 
-def repeated_keys(labels: Labels) -> tuple[str, ...]:
-    """Return keys that may name users: several text or whole values, some in several episodes.
-
-    Whole numbers may be floats: a table with a missing value turns integers into floats.
-
-    >>> repeated_keys({"patient": ["a", "b", "a"], "run": [1, 2, 3], "version": [2, 2, 2]})
-    ('patient',)
-    >>> repeated_keys({"patient": [1.0, 2.0, 1.0], "share": [0.5, 0.2, 0.5]})
-    ('patient',)
-    """
-
-    def repeats(values: list[Label]) -> bool:
-        counts = Counter(values)
-        there = [v for v in counts if v is not None]
-        plain = all(_may_name(v) for v in there)
-        return plain and len(counts) > 1 and any(counts[v] > 1 for v in there)
-
-    return tuple(sorted(key for key, values in labels.items() if repeats(values)))
-
-
-def _may_name(value: Label) -> bool:
-    whole = isinstance(value, float) and value.is_integer()
-    return (isinstance(value, str | int) and not isinstance(value, bool)) or whole
-
-
 def users_of(
     labels: Labels, episodes: int, key: str | None, name: str
-) -> tuple[np.ndarray, str | None, tuple[str, ...]]:
+) -> tuple[np.ndarray, str | None]:
     """Determine the users of a dataset's episodes.
 
     Args:
@@ -85,55 +60,59 @@ def users_of(
 
     Returns:
         [K] int64, the users, from 0 in the order of their first episodes; the metadata key that names them,
-        None: each episode is a user; other keys whose values repeat over episodes, and so may name users.
+        None: each episode is a user.
 
     Raises:
         ConfigError: On data.user_key: no episode, or only some, have `key`; with `auto`, no episode has the
-            key `user`, but other keys may name users.
+            key `user`, but another key may name users.
     """
-    repeated = repeated_keys(labels)
-    ours = OPTION if OPTION in labels and OURS not in labels else OURS
-    if key is None or (key == AUTO and ours not in labels):
-        if key == AUTO and repeated:
-            raise ConfigError("data.user_key", _unnamed(labels, repeated, name))
-        return np.arange(episodes, dtype=np.int64), None, repeated
-    key = ours if key == AUTO else key
-    if key not in labels:
-        what = "is Minari's own, not a user's," if key in MINARIS else "is in no episode"
-        hint = suggest(key, sorted(labels))
-        if repeated:
-            hint += f", whose keys {', '.join(map(repr, repeated[:4]))} repeat and may name users"
-        raise ConfigError(
-            "data.user_key",
-            f"{key!r} {what} of {name}{hint}; null: each episode is a user",
+    if key == AUTO:
+        key = next((ours for ours in (OURS, OPTION) if ours in labels), None)
+        other = (
+            None if key else next((k for k in sorted(labels) if may_name_users(labels[k])), None)
         )
-    values = labels[key]
+        if other is not None:
+            raise ConfigError(
+                "data.user_key",
+                f"no episode of {name} has the metadata key {OURS!r}, but the values of {other!r} repeat "
+                f"and may name users: set data.user_key={other}, or data.user_key=null if each episode is "
+                "a user",
+            )
+    if key is None:
+        return np.arange(episodes, dtype=np.int64), None
+    values = labels.get(key, [])
     there = sum(value is not None for value in values)
     if there < episodes:
+        near = "" if there else suggest(key, sorted(labels))
         raise ConfigError(
             "data.user_key",
-            f"{there} of the {episodes} episodes of {name} have the metadata key {key!r}; it must be in all or "
-            "none (null: each episode is a user)",
+            f"{there} of the {episodes} episodes of {name} have the metadata key {key!r}{near}; it must be in "
+            "all or none (null: each episode is a user)",
         )
     numbers: dict[str, int] = {}
     found = [numbers.setdefault(_name(value), len(numbers)) for value in values]
-    return np.array(found, dtype=np.int64), key, tuple(k for k in repeated if k != key)
+    return np.array(found, dtype=np.int64), key
 
 
-def _name(value: Label | None) -> str:
+def may_name_users(values: list[Label]) -> bool:
+    """Whether a key's values may name users: several text or whole values, some in several episodes.
+
+    Whole numbers may be floats: a table with a missing value turns integers into floats.
+
+    >>> may_name_users(["a", "b", "a"]), may_name_users([1.0, 2.0, 1.0])
+    (True, True)
+    >>> may_name_users([1, 2, 3]), may_name_users([2, 2, 2]), may_name_users([0.5, 0.2, 0.5])
+    (False, False, False)
+    """
+    counts = Counter(values)
+    there = [v for v in counts if v is not None]
+    named = all(
+        not isinstance(v, bool) and (isinstance(v, str | int) or v.is_integer()) for v in there
+    )
+    return named and len(counts) > 1 and any(counts[v] > 1 for v in there)
+
+
+def _name(value: Label) -> str:
     """A user's name: 2 and 2.0 are one user."""
     whole = isinstance(value, float) and value.is_integer()
     return str(int(value)) if whole else str(value)  # type: ignore[arg-type]
-
-
-def _unnamed(labels: Labels, repeated: tuple[str, ...], name: str) -> str:
-    """Message for a dataset that may name its users by another key."""
-    first = labels[repeated[0]]
-    values = {value for value in first if value is not None}
-    there = sum(value is not None for value in first)
-    others = f" (so do {', '.join(map(repr, repeated[1:4]))})" if repeated[1:] else ""
-    return (
-        f"no episode of {name} has the metadata key {OURS!r}, but {repeated[0]!r} has {len(values)} values in "
-        f"{there} episodes{others} and may name users: set data.user_key={repeated[0]}, or "
-        "data.user_key=null if each episode is a user"
-    )
