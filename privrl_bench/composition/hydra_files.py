@@ -12,7 +12,7 @@ import typing
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
@@ -116,45 +116,31 @@ def _check_effective(
         used: group and name of its files, in order; later ones win.
         words: what Hydra composed; they may overrule everything.
     """
-    given = {word.partition("=")[0].lstrip("+~") for word in words}
-    files = [(overrides.own_file(*one), one) for one in used]
-    for at, (path, (group, name)) in enumerate(files):
-        if path is None:
-            continue
-        plain = _leaves(overrides.conf_dir() / group / f"{name}.yaml", group)
-        for key, value in _leaves(path, group).items():
-            same = key in plain and plain[key] == value
-            if same or key in given or OmegaConf.select(cfg, key) == value:
+    given = overrides.explicit_keys(words)
+    ours: dict[
+        str, bool
+    ] = {}  # key -> whether the last of the later files that set it is an own one
+    for group, name in reversed(used):
+        path, own = overrides.file_of(group, name), overrides.own_file(group, name)
+        found = {} if path is None else _values(path, group)
+        plain = _values(overrides.conf_dir() / group / f"{name}.yaml", group) if own else {}
+        for key, value in found.items():
+            fine = ours.get(key, True) or own is None or key in given
+            if fine or plain.get(key) == value or OmegaConf.select(cfg, key) == value:
                 continue
-            later = [
-                one for _, one in files[at + 1 :] if key in _leaves(overrides.file_of(*one), one[0])
-            ]
-            if later and overrides.own_file(*later[-1]) is None:
-                last = "/".join(later[-1])
-                raise ConfigError(
-                    key,
-                    f"{value} of {path} has no effect, since {last}.yaml sets it; give it on the command line, "
-                    f"or in your own {last}.yaml",
-                )
+            how = "since a file of another group sets it; give it on the command line"
+            raise ConfigError(key, f"{value} of {path} has no effect, {how}")
+        ours = dict.fromkeys(found, own is not None) | ours
 
 
-def _leaves(path: Path | None, group: str) -> dict[str, Any]:
+def _values(path: Path, group: str) -> dict[str, Any]:
     """Keys of the config that a file of a group sets, and their values; empty: there is no such file."""
-    if path is None or not path.is_file():
+    if not path.is_file():
         return {}
     text = path.read_text(encoding="utf-8")
     whole = re.search(r"^# *@package +_global_", text, re.M) is not None
-    content = OmegaConf.to_container(OmegaConf.create(text or "{}"))
-    found: dict[str, Any] = {}
-
-    def add(prefix: str, value: Any) -> None:
-        if isinstance(value, dict):
-            for key, part in value.items():
-                add(f"{prefix}.{key}" if prefix else str(key), part)
-        elif prefix.rpartition(".")[2] != "defaults":
-            found[prefix] = value
-
-    add("" if whole else group.partition("/")[0], content)
+    content = cast(dict[str, Any], OmegaConf.to_container(OmegaConf.create(text or "{}")))
+    found = overrides.leaves(content, "" if whole else f"{group.partition('/')[0]}.")
     found.pop("hyperparameter_source", None)
     return found
 

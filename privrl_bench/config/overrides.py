@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -122,6 +123,21 @@ def source_of(path: Path) -> str:
     """The `hyperparameter_source` of values of an own file: its text and its path, or its path alone."""
     found = re.search(r"^hyperparameter_source: *(.+)", path.read_text(encoding="utf-8"), re.M)
     return f"{found[1]} ({path})" if found else str(path)
+
+
+def leaves(values: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of a YAML file by dotted key, without `defaults`.
+
+    >>> leaves({"defaults": ["_self_"], "algo": {"lr": 0.1, "hidden": [4]}})
+    {'algo.lr': 0.1, 'algo.hidden': [4]}
+    """
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            found |= leaves(value, f"{prefix}{name}.")
+        elif name != "defaults":
+            found[f"{prefix}{name}"] = value
+    return found
 
 
 @cache

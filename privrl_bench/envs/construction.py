@@ -7,7 +7,6 @@ import math
 import re
 import warnings
 from collections.abc import Callable
-from contextlib import closing
 from typing import Any
 
 import gymnasium as gym
@@ -245,45 +244,3 @@ def _warning_afterwards(make: Callable[[], Any]) -> Any:
 
 def _first(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-
-
-# --- kinds, for values that were tuned for no single environment
-
-LONG = 200  # steps of an episode above which it is long
-# The settings that decide about the kind.
-_KEYS = (
-    "name",
-    "kind",
-    "id",
-    "domain",
-    "task",
-    "kwargs",
-    "max_episode_steps",
-    "obs_parts",
-    "wrappers",
-)
-_KINDS: dict[str, str | None] = {}
-
-
-def kind_of(settings: dict[str, Any]) -> str | None:
-    """The kind of an environment: `discrete_short`, `discrete_long`, `continuous_short`, `continuous_long`.
-
-    It is made once, but neither reset nor stepped.
-
-    Args:
-        settings: the section `env` of a configuration.
-
-    Returns:
-        The kind; None: the environment cannot be made, or has no time limit.
-    """
-    chosen: dict[str, Any] = {key: settings.get(key) for key in _KEYS}
-    if repr(chosen) not in _KINDS:
-        try:
-            config = EnvConfig(**chosen)
-            with closing(make_env(config)) as env:
-                length = "long" if max_episode_steps(config, env) > LONG else "short"
-                actions = "continuous" if hasattr(env.action_space, "low") else "discrete"
-            _KINDS[repr(chosen)] = f"{actions}_{length}"
-        except ConfigError:
-            _KINDS[repr(chosen)] = None
-    return _KINDS[repr(chosen)]

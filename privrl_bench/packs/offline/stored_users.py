@@ -5,6 +5,7 @@ The gate draws who takes part in a round.
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,9 +13,10 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+import yaml
 from torch import Tensor
 
-from privrl_bench.config.presets import collect_command
+from privrl_bench.config.overrides import choices, file_of
 from privrl_bench.config.schema import DataConfig, EnvConfig
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.errors import ConfigError, suggest
@@ -33,6 +35,7 @@ from privrl_bench.users.collectors.collector import BatchShape, Collector
 from privrl_bench.users.collectors.live import SimulatedCollector
 from privrl_bench.users.collectors.shards import blank, clear_idle, shard_size, train_stats
 
+_COLLECTORS = ("ddpg", "sac", "ppo", "a2c")
 _ROUNDING = 1e-5  # of an action's bound, relative or absolute
 
 
@@ -96,6 +99,28 @@ class PaddedUsers:
         return UserBatch(
             **cast(Any, self.steps), valid=self.valid, stats=stats, behavior_probs=self._probs
         )
+
+
+def collect_command(dataset_id: str) -> str | None:
+    """The command that makes a dataset of this id; None if the id does not name an environment of the package.
+
+    >>> collect_command("pendulum/ddpg-v0")
+    'privrl collect +collect=primorl env=pendulum'
+    >>> collect_command("cartpole/ppo-v0")
+    'privrl collect env=cartpole algo=ppo name=cartpole/ppo-v0'
+    """
+    for preset in choices("collect"):
+        path = file_of("collect", preset)
+        datasets = {} if path is None else yaml.safe_load(path.read_text())
+        for env, made in datasets.items():
+            if made.get("name") == dataset_id:
+                return f"privrl collect +collect={preset} env={env}"
+    parts = re.fullmatch(r"([a-z0-9-]+)/([a-z0-9-]+)-v\d+", dataset_id)
+    env = parts[1].replace("-", "_") if parts else ""
+    if parts is None or env not in choices("env"):
+        return None
+    algo = f" algo={parts[2]}" if parts[2] in _COLLECTORS else ""
+    return f"privrl collect env={env}{algo} name={dataset_id}"
 
 
 def open_data(config: DataConfig, spec: EnvSpec) -> Dataset:
