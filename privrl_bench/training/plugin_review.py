@@ -23,7 +23,7 @@ from privrl_bench.privacy.rules import not_auditable, rules
 from privrl_bench.privacy.sampling.sampler import Sampler
 from privrl_bench.training.crash import version
 from privrl_bench.training.folder import write_json
-from privrl_bench.training.provenance import PACKAGE, outside, reviewed_source
+from privrl_bench.training.provenance import PACKAGE, outside, sources
 from privrl_bench.users import kind_of
 
 FOLDER = Path("outputs/reviews")
@@ -55,14 +55,14 @@ def subject(config: RunConfig, audit: str = LEAKS) -> dict[str, str] | None:
         config: of the run, as it was composed. The seed has no effect.
         audit: the leak test, for which z has no effect either, or the attack.
     """
-    source = reviewed_source(config)
-    if source is None:
+    source = sources(config)
+    if None in source.values():
         return None
     return {
         "audit": audit,
         "algorithm": config.algo.name,
         "configuration": digest(config, _ANY.get(audit, ("seed",))),
-        "source": source,
+        "source": json.dumps(source),
         "version": version(),
     }
 

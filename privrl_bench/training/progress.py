@@ -7,12 +7,9 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from privrl_bench.metrics import shown_epsilon
-
-if TYPE_CHECKING:
-    from privrl_bench.training.sweep import Group
 
 LINE_EVERY_S = 10.0  # pause between plain lines without a new return
 RESULT_EVERY_S = 2.0  # and with one
@@ -179,6 +176,9 @@ class Progress:
         print(f"{self._label}: {done} ({share}), {text}", file=self._stream, flush=True)
 
 
+Jobs = Sequence[object]  # of a group; `sweep.Job`
+
+
 class SweepDisplay:
     """Shows how far a whole sweep is, with one time left for all of its groups.
 
@@ -191,7 +191,7 @@ class SweepDisplay:
 
     def __init__(
         self,
-        groups: Sequence[Group],
+        groups: Sequence[Jobs],
         enabled: bool,
         *,
         stream: TextIO | None = None,
@@ -206,12 +206,12 @@ class SweepDisplay:
         self._enabled = enabled
         self._bar = _bar_on(self._stream, "sweep", 100) if enabled else None
 
-    def update(self, group: Group, state: ProgressState) -> None:
+    def update(self, group: Jobs, state: ProgressState) -> None:
         """Progress of a group."""
         self._states[id(group)] = state
         self._show(LINE_EVERY_S if self._bar is None else BAR_EVERY_S)
 
-    def end(self, group: Group) -> None:
+    def end(self, group: Jobs) -> None:
         """A group has ended."""
         self._ended.add(id(group))
         self._show(0.0)

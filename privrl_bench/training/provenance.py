@@ -141,15 +141,16 @@ def _defined_outside(kind: type, *more: type) -> bool:
 
 
 def sources(config: RunConfig) -> dict[str, str | None]:
-    """Return the SHA-256 of the sources of a run that are not of this package, for its provenance.
+    """Return the SHA-256 of the sources of a run that are not of this package, for provenance and reviews.
 
-    Top-level package of algorithm, mechanism and sampler -> digest of its files and of what they import;
-    module of `env.id=module:Name-v0` and of each of `env.wrappers` that is not installed -> digest of it and of
-    what it imports. None: a file cannot be read.
+    Top-level package of algorithm, mechanism, sampler and users, also an installed one -> digest of its files
+    and of what the classes' modules import; module of `env.id=module:Name-v0` and of each of `env.wrappers`
+    that is not installed -> digest of it and of what it imports. None: a file cannot be read.
     """
-    found = {}
-    for name in _packages(_kinds(config)):
-        found[name] = _digest(_with_imports([name]) | _files_of(name))
+    kinds = [kind for kinds in _parts(config).values() for kind in kinds]
+    packages = {kind.__module__.partition(".")[0] for kind in kinds} - _STANDARD
+    used = _with_imports({base.__module__ for kind in kinds for base in kind.__mro__})
+    found = {name: _digest(used | _files_of(name)) for name in sorted(packages)}
     made = [config.env.id] if config.env.kind == "gym" and ":" in str(config.env.id) else []
     for entry in [*made, *(wrapper_parts(one)[0] for one in config.env.wrappers)]:
         module = str(entry).partition(":")[0]
@@ -167,30 +168,6 @@ def changed(config: RunConfig, provenance: Mapping[str, Any]) -> list[str]:
         return []
     now = sources(config)
     return sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
-
-
-def reviewed_source(config: RunConfig) -> str | None:
-    """Return the SHA-256 of the sources: algorithm, mechanism and sampler, what they import, their packages.
-
-    Installed packages and this one are left out: they have versions. Their top-level packages are
-    included even if they are installed. None: a source file cannot be read.
-    """
-    kinds = _kinds(config)
-    files = _with_imports({base.__module__ for kind in kinds for base in kind.__mro__})
-    for name in _packages(kinds):
-        files |= _files_of(name)
-    return _digest(files)
-
-
-def _kinds(config: RunConfig) -> list[type]:
-    """Classes of the algorithm, of its settings, and of mechanism, sampler and users from outside."""
-    theirs = {"algorithm", *outside(config)}
-    return [kind for name, kinds in _parts(config).items() if name in theirs for kind in kinds]
-
-
-def _packages(kinds: Iterable[type]) -> list[str]:
-    """Top-level packages other than this one."""
-    return sorted({kind.__module__.partition(".")[0] for kind in kinds} - {PACKAGE})
 
 
 def _files_of(name: str) -> dict[str, Path]:
