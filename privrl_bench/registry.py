@@ -85,16 +85,18 @@ class Registry:
         Raises:
             ConfigError: the name is taken, the module cannot be imported, or what it declares is refused.
         """
+        self.refuse(name, where)
+        self.outside[name] = where
+
+    def refuse(self, name: str, where: str | tuple[str, str]) -> None:
+        """Refuse a class of another package. Arguments and errors as `register`."""
         if self.outside.get(name) == where:
             return
         if name in self.names():
             raise ConfigError(self._key, f"the name {name} is taken")
-        if self._base:
-            self._check_class(name, module_of(where))
-        self.outside[name] = where
-
-    def _check_class(self, name: str, module: str) -> None:
-        """Refuse the class of another package. Raises ConfigError."""
+        if not self._base:
+            return
+        module = module_of(where)
         try:
             kind = getattr(importlib.import_module(module), self._constant)
         except Exception as error:

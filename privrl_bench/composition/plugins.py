@@ -178,15 +178,14 @@ def _packs() -> list[str]:
 def _load_pack(module: str) -> None:
     """Know a pack of this package. Tests check it, so that a command need not read its files."""
     plugin, _ = _imported(module, module)
-    if module in _loaded:
-        return
-    for key, registry in _REGISTRIES.items():
-        registry.outside.update(getattr(plugin, key))
-    _add(plugin)
-    _loaded[module] = plugin
+    if module not in _loaded:
+        _add(plugin)
+        _loaded[module] = plugin
 
 
 def _add(plugin: Plugin) -> None:
+    for key, registry in _REGISTRIES.items():
+        registry.outside.update(getattr(plugin, key))
     for algo, where in plugin.algorithms.items():
         register_algorithm(algo, *_modules(where))
     if plugin.conf is not None:
@@ -242,25 +241,10 @@ def _register(plugin: Plugin, name: str, version: str, who: str) -> None:
     if plugin not in _loaded.values():
         try:
             _check(plugin)
-            known = _outside()
-            try:
-                for key, registry in _REGISTRIES.items():
-                    for one, module in getattr(plugin, key).items():
-                        registry.register(one, module)
-            except ConfigError:
-                for key, registry in _REGISTRIES.items():
-                    registry.outside.clear()
-                    registry.outside.update(known[key])
-                raise
         except ConfigError as error:
             raise _refused(who, str(error)) from error
         _add(plugin)
     _loaded[name], _versions[name] = plugin, version
-
-
-def _outside() -> dict[str, dict[str, Any]]:
-    """What plugins have added to the registries."""
-    return {key: dict(registry.outside) for key, registry in _REGISTRIES.items()}
 
 
 def _modules(where: str | tuple[str, str]) -> tuple[str, ...]:
@@ -300,6 +284,9 @@ def _check(plugin: Plugin) -> None:
         if group == "algo" and name not in plugin.algorithms:
             near = suggest(name, plugin.algorithms)
             raise ConfigError("algo", f"algo/{name}.yaml has no algorithm of this name{near}")
+    for key, registry in _REGISTRIES.items():
+        for name, module in getattr(plugin, key).items():
+            registry.refuse(name, module)
 
 
 def _check_name(key: str, name: str) -> None:
@@ -365,7 +352,8 @@ def _check_content(group: str, path: Path, relative: str) -> None:
 
 def additions() -> Additions:
     """What a new process has to be told; see `restore`."""
-    return Additions(registered(), _outside(), dict(_versions), own())
+    outside = {key: dict(registry.outside) for key, registry in _REGISTRIES.items()}
+    return Additions(registered(), outside, dict(_versions), own())
 
 
 def restore(found: Additions) -> None:
