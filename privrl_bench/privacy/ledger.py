@@ -374,3 +374,18 @@ class Ledger:
         """How many lines, released rounds and repeated rounds the ledger holds."""
         repeated = sum(n for events, n in self._rounds_alike(None).items() if len(events) > 1)
         return {"lines": len(self.lines), "rounds": len(self._released), "repeated": repeated}
+
+
+def announce(path: Path, releases: Iterable[tuple[int, ReleaseEvent, dict[str, Any]]]) -> None:
+    """Write an intent for each (number, event, details) into a ledger, and wait until all are on the disk.
+
+    Announced again, they are the same lines.
+
+    Raises:
+        ValueError: the ledger is damaged, or has another line of a number.
+    """
+    ledger = Ledger(path)
+    for number, event, details in releases:
+        if ledger.intend(number, event, details, repeatable=True):
+            raise ValueError(f"{path.name} has another run {number}, which was drawn otherwise")
+    ledger.sync()

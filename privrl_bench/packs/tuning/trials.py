@@ -28,7 +28,7 @@ from privrl_bench.packs.tuning.settings import GRID, Search
 from privrl_bench.packs.tuning.space import grid
 from privrl_bench.privacy.accounting.best_of_runs import draw_search
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
-from privrl_bench.privacy.ledger import Ledger
+from privrl_bench.privacy.ledger import announce
 from privrl_bench.training.folder import read_lines, write_json
 from privrl_bench.training.plan import make_plan
 from privrl_bench.training.sweep import Job, Outcome, run_jobs
@@ -180,15 +180,13 @@ def run_trials(
     Raises:
         ConfigError: the ledger is damaged, or has other runs.
     """
+    intents = []
+    for trial in trials:
+        number, job = trial.job.number, trial.job
+        facts = {"settings": job.overrides, "seed": state.seeds[number], "run": job.folder.name}
+        intents.append((number, trial.event, {**facts, "drawn": state.drawn}))
     try:
-        ledger = Ledger(folder / LEDGER)
-        for trial in trials:
-            number, job = trial.job.number, trial.job
-            facts = {"settings": job.overrides, "seed": state.seeds[number], "run": job.folder.name}
-            drawn = {**facts, "drawn": state.drawn}
-            if ledger.intend(number, trial.event, drawn, repeatable=True):
-                raise ValueError(f"{LEDGER} has another run {number}, which was drawn otherwise")
-        ledger.sync()
+        announce(folder / LEDGER, intents)
     except ValueError as error:
         raise ConfigError("", f"{folder}: {error}; name another hydra.run.dir") from None
     if trials:
