@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import optimize
-from scipy.stats import beta, binom, chi2, nct, norm
+from scipy.stats import beta, binom, chi2, norm
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Bound:
     """One lower bound.
 
     Attributes:
-        form: direct | gdp | normal | one-run.
+        form: direct | gdp | one-run.
         epsilon: the lower bound, at the delta it was computed for.
-        mu: lower bound on the Gaussian-DP parameter (gdp and normal only).
+        mu: lower bound on the Gaussian-DP parameter (gdp only).
         assumes: assumptions beyond the mechanism's own claim; empty if there are none.
         details: threshold and counts.
     """
@@ -143,34 +143,6 @@ def gdp_bound(
     return Bound("gdp", epsilon_of_mu(mu, delta), mu, "the claim is Gaussian DP", counts)
 
 
-def normal_bound(inside: np.ndarray, outside: np.ndarray, delta: float, confidence: float) -> Bound:
-    """As `gdp_bound` without a threshold: inverts the t test. For information, not for a verdict.
-
-    With Gaussian scores of one variance, t = (difference of means) / (pooled std sqrt(1/n + 1/m)) is
-    noncentral t with noncentrality mu / sqrt(1/n + 1/m); the limit is the mu under which a t as large
-    as this one has chance 1 - confidence.
-    """
-    n, m = len(inside), len(outside)
-    if n < 2 or m < 2:
-        raise ValueError("two scores of each kind at least")
-    width = math.sqrt(1.0 / n + 1.0 / m)
-    freedom = n + m - 2
-    spread = math.sqrt(((n - 1) * inside.var(ddof=1) + (m - 1) * outside.var(ddof=1)) / freedom)
-    difference = float(inside.mean() - outside.mean())
-    t = difference / (max(spread, 1e-300) * width) if difference else 0.0
-
-    def excess(shift: float) -> float:
-        return float(nct.sf(t, freedom, shift)) - (1.0 - confidence)
-
-    low, high = t - 12.0, t  # 12 standard errors below; sf at the mean is about a half
-    low -= 0.05 * abs(t)
-    shift = float(optimize.brentq(excess, low, high)) if excess(low) < 0 else low
-    mu = max(0.0, shift * width)
-    assumes = "the claim is Gaussian DP and scores are Gaussian with one variance"
-    counts = {"inside": float(n), "outside": float(m)}
-    return Bound("normal", epsilon_of_mu(mu, delta), mu, assumes, counts)
-
-
 # --- thresholds that do not depend on the scores
 
 
@@ -208,7 +180,7 @@ def threshold_bounds(
     confidence: float,
     count: int,
 ) -> list[Bound]:
-    """The gdp, direct and normal bound, with thresholds for N(start, 1) against N(start + mu, 1).
+    """The gdp and the direct bound, with thresholds for N(start, 1) against N(start + mu, 1).
 
     The thresholds depend on the claim only, so all scores count.
 
@@ -225,7 +197,6 @@ def threshold_bounds(
     return [
         gdp_bound(inside, outside, start + middle(mu), delta, confidence),
         direct_bound(inside, outside, far, delta, confidence),
-        normal_bound(inside, outside, delta, confidence),
     ]
 
 

@@ -5,12 +5,11 @@ sends: a row of ten times the clip, or nothing (zero-out); the row or its opposi
 of the run clips, sums, writes its ledger, adds noise and divides; the attack reads the result.
 
 The adversary knows the rows of all other users, as the definition of differential privacy assumes, those of
-other canaries included, and subtracts them (`others="unknown"` leaves the users' in). A joint release of
-blocks b with clip c_b and multiplier z_b adds c_b u_b to the sum of block b, |u_b| = 1. The noise of the sums X
-[rounds, P_b] is z_b c_b |C| C^-1 w, with w standard normal and C the mechanism's public strategy (independent
-noise: the identity), so the rows of C X have independent noise N(0, (z_b c_b |C|)^2 I). A unit in m
-rounds has one coin and one direction u for all of them. It is in row s with v_s, the sum of its columns of C.
-The log likelihood ratio is linear in
+other canaries included, and subtracts them. A joint release of blocks b with clip c_b and multiplier z_b adds
+c_b u_b to the sum of block b, |u_b| = 1. The noise of the sums X [rounds, P_b] is z_b c_b |C| C^-1 w, with w
+standard normal and C the mechanism's public strategy (independent noise: the identity), so the rows of C X have
+independent noise N(0, (z_b c_b |C|)^2 I). A unit in m rounds has one coin and one direction u for all of them.
+It is in row s with v_s, the sum of its columns of C. The log likelihood ratio is linear in
 
     score = z / (|v| |C|) * sum over rounds s and blocks b of v_s <(C X)_s, u_b> / (z_b^2 c_b),
 
@@ -159,15 +158,14 @@ class Canaries(Wrapped):
             last group's have no canaries.
         repeat: rounds that one unit takes part in.
         rounds: of the run.
-        known: subtract the other users' rows.
 
     Attributes:
         scores: [groups, per_round] float64.
         cohorts: users of each round so far.
-        noise: test of the noise where it is correlated and can be separated from the users' rows.
+        noise: test of the noise where it is correlated.
     """
 
-    def __init__(self, parts: Plan, coins: np.ndarray, repeat: int, rounds: int, known: bool):
+    def __init__(self, parts: Plan, coins: np.ndarray, repeat: int, rounds: int):
         super().__init__(parts.algo)
         self.coins = coins
         self.scores = np.zeros(coins.shape)
@@ -175,7 +173,6 @@ class Canaries(Wrapped):
         self.noise = NoiseTest()
         self._parts = parts
         self._repeat, self._rounds = repeat, rounds
-        self._known = known
         self._strategy = parts.gate.mechanism.strategy
         self._white = Whitening(parts)
         # v: how much a unit's rows are in the rows of C X from its first round on.
@@ -243,7 +240,7 @@ class Canaries(Wrapped):
     def _clipped_sums(
         self, rows: dict[str, Tensor], valid: Tensor, start: int
     ) -> dict[str, Tensor]:
-        """Sum of the clipped rows of the users in slots from `start` on, if the adversary knows it."""
+        """Sum of the clipped rows of the users in slots from `start` on, which the adversary knows."""
         usable = valid[0, start:].clone()
         for x in rows.values():
             usable &= torch.isfinite(x[0, start:]).all(-1)
@@ -251,7 +248,7 @@ class Canaries(Wrapped):
         for block in self._parts.gate.blocks:
             mine = rows[block.name][0, start:].double()
             mine = torch.where(usable[:, None], mine, torch.zeros_like(mine))
-            sums[block.name] = clipped(mine, block.clip).sum(0) * float(self._known)
+            sums[block.name] = clipped(mine, block.clip).sum(0)
         return sums
 
     def server(self, state: State, released: Any) -> State:
@@ -262,7 +259,7 @@ class Canaries(Wrapped):
             for name, expected in self._expected.items()
         }
         row = self._white.row(rest)
-        if self._known and self._strategy.bands > 1:
+        if self._strategy.bands > 1:
             self.noise.add(row)
         for group in self._open:
             self._score(group, row, float(self._column[state.round - group.first]))
@@ -355,7 +352,7 @@ def refuse_unauditable(config: RunConfig) -> None:
 
 
 def run_canaries(
-    config: RunConfig, scores: int, per_round: int, known: bool, say: Say, name: str = "canary"
+    config: RunConfig, scores: int, per_round: int, say: Say, name: str = "canary"
 ) -> CanaryRun:
     """Train one run with canaries.
 
@@ -363,7 +360,6 @@ def run_canaries(
         config: of the run; its number of rounds is replaced by the one that `scores` requires.
         scores: minimum number of canary units.
         per_round: canary units of a round; fewer where a block or a cohort is too small.
-        known: subtract the other users' rows.
         say: receives lines of progress.
         name: of the attack, for these lines.
 
@@ -386,7 +382,7 @@ def run_canaries(
         parts = _run_of(config, rounds, probe.round_steps)
     source = generator(config.seed, _COIN_TAG)
     coins = torch.randint(0, 2, (groups, per_round), generator=source).bool().numpy()
-    planted = Canaries(parts, coins, repeat, rounds, known)
+    planted = Canaries(parts, coins, repeat, rounds)
     session = Trainer(replace(parts, algo=cast(Any, planted)))
     started = time.perf_counter()
     try:
@@ -459,20 +455,17 @@ def contradictions(run: CanaryRun) -> list[str]:
     return found
 
 
-def attack(
-    config: RunConfig, scores: int, per_round: int, known: bool, confidence: float, say: Say
-) -> Finding:
+def attack(config: RunConfig, scores: int, per_round: int, confidence: float, say: Say) -> Finding:
     """Train with canaries and bound epsilon from below.
 
     Args:
         config: see `run_canaries`.
         scores: see `run_canaries`.
         per_round: see `run_canaries`.
-        known: see `run_canaries`.
         confidence: of each bound.
         say: see `run_canaries`.
     """
-    run = run_canaries(config, scores, per_round, known, say)
+    run = run_canaries(config, scores, per_round, say)
     inside, outside = run.split()
     delta = config.privacy.delta
     claim, what = claim_of(run)
@@ -487,9 +480,7 @@ def attack(
         f"{LENGTH:g} x clip in every block"
         + (f", one coin for {run.repeat} rounds" if run.repeat > 1 else "")
         + (f"; {further} more rounds, whose noise cancels earlier noise" if further else ""),
-        "the adversary knows the other users' rows"
-        if known
-        else "the other users' rows are unknown: scores are independent only roughly",
+        "the adversary knows the other users' rows",
     ]
     if run.parts.gate.caveats:
         notes.append(

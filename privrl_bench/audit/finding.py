@@ -23,7 +23,7 @@ class Finding:
         attack: its name.
         claim: epsilon that no bound may exceed; None if nothing is claimed.
         claim_of: description of what the claim covers.
-        bounds: the first is the reported one; `normal` bounds never decide.
+        bounds: the first is the reported one.
         inside: scores with the user, in standard deviations of the claimed noise unless a note
             says otherwise.
         outside: scores without the user, in the same unit.
@@ -55,7 +55,7 @@ class Finding:
         """Bounds above the claim."""
         if self.claim is None:
             return []
-        return [b for b in self.bounds if b.form != "normal" and b.epsilon > self.claim]
+        return [b for b in self.bounds if b.epsilon > self.claim]
 
     def lines(self) -> list[str]:
         """The finding for a terminal."""

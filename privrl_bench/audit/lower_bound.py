@@ -66,8 +66,8 @@ def check_simulated(config: RunConfig) -> None:
 
 def weakness(options: Options) -> str:
     """Why an audit with these options is too weak for a review of a mechanism; empty: it is not."""
-    if options.attack not in ("canary", "all") or options.others != "known":
-        return "a review needs --attack canary and --others known"
+    if options.attack not in ("canary", "all"):
+        return "a review needs --attack canary"
     if options.scores < REVIEW_SCORES or options.confidence > 0.999:
         return f"a review needs --scores {REVIEW_SCORES} or more, and --confidence 0.999 or less"
     return ""
@@ -102,8 +102,7 @@ def run_attack(attack: str, config: RunConfig, options: Options, say: Say) -> li
     """Run one attack of `ATTACKS` and return its findings; `say` receives lines of progress."""
     confidence = options.confidence
     if attack == "canary":
-        known = options.others == "known"
-        return [canary.attack(config, options.scores, options.per_round, known, confidence, say)]
+        return [canary.attack(config, options.scores, options.per_round, confidence, say)]
     if attack == "one-run":
         return [one_run.attack(config, options.canaries, confidence, say)]
     return end_to_end.attack(config, options.replicas, options.later_rounds, confidence, say)

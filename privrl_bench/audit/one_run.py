@@ -51,7 +51,7 @@ def attack(config: RunConfig, canaries: int, confidence: float, say: Say) -> Fin
     """
     if rules(config.privacy).sampler.independent:
         raise ConfigError("--attack", "one-run is for cohorts of fixed size; use canary")
-    run = run_canaries(config, canaries, _MOST_PER_ROUND, True, say, "one-run")
+    run = run_canaries(config, canaries, _MOST_PER_ROUND, say, "one-run")
     delta = config.privacy.delta
     used, guesses = bounds.one_run_plan(run.mu, run.coins.size, delta, confidence)
     scores, coins = run.scores.ravel()[:used], run.coins.ravel()[:used]

@@ -9,7 +9,6 @@ from privrl_bench.errors import ConfigError, require_choice
 
 ATTACKS = ("canary", "one-run", "end-to-end")
 LEAST = {"scores": 20, "per_round": 1, "canaries": 100, "replicas": 20, "later_rounds": 0}
-KINDS = ("known", "unknown")  # of `Options.others`
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,6 @@ class Options:
         confidence: of each bound, in [0.5, 1).
         scores: canary: canary units of the run.
         per_round: canary: units of one round.
-        others: canary: known or unknown, whether the adversary knows the other users' rows.
         canaries: one-run: canaries of the run.
         replicas: end-to-end: runs, half of them with the crafted user.
         later_rounds: end-to-end: rounds observed after the user's round.
@@ -32,7 +30,6 @@ class Options:
     confidence: float = 0.95
     scores: int = 20_000
     per_round: int = 4
-    others: str = "known"
     canaries: int = 5000
     replicas: int = 800
     later_rounds: int = 8
@@ -48,4 +45,3 @@ def check_options(options: Options, key_of: Callable[[str], str] = str) -> None:
     if not 0.5 <= options.confidence < 1.0:
         raise ConfigError(key_of("confidence"), f"must be in [0.5, 1), got {options.confidence}")
     require_choice(key_of("attack"), options.attack, (*ATTACKS, "all"))
-    require_choice(key_of("others"), options.others, KINDS)

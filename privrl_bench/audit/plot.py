@@ -13,7 +13,7 @@ from privrl_bench.audit.finding import Finding
 from privrl_bench.metrics import shown_measured
 from privrl_bench.reporting.style import PALETTE, RC, WIDTH
 
-_FORMS = {"gdp": "GDP", "direct": "direct", "normal": "t test", "one-run": "Steinke et al."}
+_FORMS = {"gdp": "GDP", "direct": "direct", "one-run": "Steinke et al."}
 _OVER = PALETTE[1]  # for bounds above their claim
 _COLOURS = tuple(one for one in PALETTE if one != _OVER)
 
@@ -79,8 +79,7 @@ def _bars(axes: Any, findings: Sequence[Finding]) -> None:
     labels = [f"{one.attack}: {_FORMS[bound.form]}" for _, one, bound in shown]
     for place, (i, one, bound) in enumerate(shown):
         colour = _OVER if bound in one.exceeded() else _COLOURS[i % len(_COLOURS)]
-        alpha = 0.35 if bound.form == "normal" else 0.85
-        axes.barh(place, bound.epsilon, color=colour, alpha=alpha, height=0.62)
+        axes.barh(place, bound.epsilon, color=colour, alpha=0.85, height=0.62)
         axes.text(0.0, place, f" {shown_measured(bound.epsilon, 3)}", va="center")
     claims = [
         (place, one.claim) for place, (_, one, _) in enumerate(shown) if one.claim is not None
@@ -95,5 +94,5 @@ def _bars(axes: Any, findings: Sequence[Finding]) -> None:
     axes.set_xlim(left=0.0)
     axes.margins(x=0.12)
     axes.grid(axis="y", visible=False)
-    axes.set_title("measured lower bounds (pale: they do not decide)")
+    axes.set_title("measured lower bounds")
     axes.set_xlabel("epsilon")

@@ -79,10 +79,6 @@ EPSILON_OPTIONS: dict[str, tuple[str, str]] = {
     "confidence": ("P", "confidence of each bound"),
     "scores": ("N", "canary: canary units of the run"),
     "per_round": ("N", "canary: units of one round, in orthogonal directions"),
-    "others": (
-        "KIND",
-        "canary: known or unknown, whether the adversary knows the other users' rows",
-    ),
     "canaries": ("N", "one-run: canaries of the run"),
     "replicas": ("N", "end-to-end: runs, half of them with the crafted user"),
     "later_rounds": ("N", "end-to-end: rounds observed after the user's round"),

@@ -36,10 +36,8 @@ POISSON = ("privacy=poisson", "privacy.population=300", "env.user=fresh")
 SLOW = pytest.mark.slow
 
 
-def audit(*words, scores=800, known=True):
-    return canary.attack(
-        compose(later_wins([*SMALL, *words])), scores, 4, known, 0.99, lambda text: None
-    )
+def audit(*words, scores=800):
+    return canary.attack(compose(later_wins([*SMALL, *words])), scores, 4, 0.99, lambda text: None)
 
 
 def contradicted(finding):

@@ -11,7 +11,7 @@ import copy
 import json
 import math
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,32 +23,6 @@ TARGETS = {
     "attention": ("attn.c_attn",),
     "linear": ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"),
 }
-
-
-class Adapter(Protocol):
-    """A parametrisation of a language model's changes.
-
-    Attributes:
-        size: Length of a vector.
-        trained: Number of trained entries, the last ones of a vector.
-        names: Of the weights that it changes.
-    """
-
-    size: int
-    trained: int
-    names: tuple[str, ...]
-
-    def init(self, generator: torch.Generator) -> Tensor:
-        """Return an initial vector [size], which leaves the model unchanged."""
-        ...
-
-    def weights(self, vector: Tensor) -> dict[str, Tensor]:
-        """Return the changed weights by name for a vector [size]; differentiable."""
-        ...
-
-    def save(self, folder: Path, vector: Tensor, task: Any) -> Path:
-        """Export a vector [size] to a subfolder of `folder`; return it. `task` has model and tokenizer."""
-        ...
 
 
 class Factor(NamedTuple):
@@ -75,6 +49,11 @@ class Lora:
     Raises:
         ValueError: The model has no such weights.
 
+    Attributes:
+        size: Length of a vector.
+        trained: Number of trained entries, the last ones of a vector.
+        names: Of the weights that it changes.
+
     Source:
         Hu et al. 2021, section 4.1; A is initialised as in peft, uniform on +- 1/sqrt(inputs).
     """
@@ -98,7 +77,7 @@ class Lora:
         self.trained = second if train == "b" else self.size
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """See `Adapter.init`."""
+        """Return an initial vector [size], which leaves the model unchanged."""
         first = [
             (2.0 * torch.rand(f.inputs * self.rank, generator=generator) - 1.0)
             / math.sqrt(f.inputs)
@@ -119,7 +98,7 @@ class Lora:
         }
 
     def weights(self, vector: Tensor) -> dict[str, Tensor]:
-        """See `Adapter.weights`."""
+        """Return the changed weights by name for a vector [size]; differentiable."""
         scale = self.alpha / self.rank
         return {
             name: torch.addmm(self._frozen[name], a, b, alpha=scale)
@@ -130,7 +109,7 @@ class Lora:
         """Write `adapter/` with `adapter_config.json` and `adapter_model.safetensors`, for peft's `PeftModel`.
 
         peft's lora_A is A transposed, [rank, inputs], and its lora_B is B transposed, [outputs, rank]. The
-        configuration refers to the start model by its name or folder.
+        configuration refers to the start model by its name or folder. `task` has model and tokenizer.
         """
         folder = folder / "adapter"
         folder.mkdir(parents=True, exist_ok=True)
@@ -160,7 +139,7 @@ class Lora:
 
 
 class AllWeights:
-    """All weights of a model. A vector is added to them; it starts at zero."""
+    """All weights of a model. A vector is added to them; it starts at zero. Attributes as `Lora`."""
 
     def __init__(self, model: torch.nn.Module):
         self._frozen = {name: p.detach() for name, p in model.named_parameters()}
@@ -168,11 +147,11 @@ class AllWeights:
         self.size = self.trained = sum(p.numel() for p in self._frozen.values())
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """See `Adapter.init`."""
+        """See `Lora.init`."""
         return torch.zeros(self.size)
 
     def weights(self, vector: Tensor) -> dict[str, Tensor]:
-        """See `Adapter.weights`."""
+        """See `Lora.weights`."""
         pieces = vector.split([p.numel() for p in self._frozen.values()])
         return {
             name: p + piece.view_as(p)
@@ -189,3 +168,6 @@ class AllWeights:
             model.save_pretrained(folder)
         task.tokenizer.save_pretrained(folder)
         return folder
+
+
+Adapter = Lora | AllWeights

@@ -18,7 +18,7 @@ from privrl_bench.functional.optim import adam_start, adam_step, project
 from privrl_bench.functional.rng import Streams
 from privrl_bench.packs.text.adapters import Adapter, AllWeights, Lora
 from privrl_bench.packs.text.generation import answer_logprobs
-from privrl_bench.packs.text.text_settings import DppgTextConfig, TextAlgoConfig
+from privrl_bench.packs.text.text_settings import DppgTextConfig
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.types import State, TextBatch
@@ -120,20 +120,15 @@ class AnswerTrainer:
         return moved
 
 
-def make_adapter(config: TextAlgoConfig, model: Any) -> Adapter:
-    """Return the adapter that `algo.adapter` selects."""
-    if config.adapter == "all":
-        return AllWeights(model)
-    return Lora(model, config.rank, config.alpha, config.targets, config.lora_trains)
-
-
 class TextAlgorithm(Algorithm):
     """Base class. The block is the adapter's trained parameters; `actor` [R, size] is the full vector."""
 
     def __init__(self, config: Any, context: AlgorithmContext):
         self.config = config
         self.task = context.sources.given.task
-        self.adapter = make_adapter(config, self.task.model)
+        lora = (config.rank, config.alpha, config.targets, config.lora_trains)
+        model, everything = self.task.model, config.adapter == "all"
+        self.adapter: Adapter = AllWeights(model) if everything else Lora(model, *lora)
         self.trainer = AnswerTrainer(self.task.model, self.adapter)
         self._context = context
 

@@ -23,21 +23,14 @@ class Answers:
     Attributes:
         tokens: [B, L + T] prompt and answer; the end-of-text token outside `mask`.
         mask: [B, L + T] bool, tokens of the prompt or the answer, including its final end-of-text token.
-        lengths: [B] number of tokens of the prompt, in columns L - length to L.
         answer_mask: [B, T] bool, the columns of `mask` from L on.
         logprobs: [B, T] log-probability of each token of the answer under the model; 0 outside the mask.
     """
 
     tokens: Tensor
     mask: Tensor
-    lengths: Tensor
     answer_mask: Tensor
     logprobs: Tensor
-
-    @property
-    def width(self) -> int:
-        """L."""
-        return self.tokens.shape[1] - self.answer_mask.shape[1]
 
     def rows(self) -> list[list[int]]:
         """Return the tokens of each prompt with its answer, without padding."""
@@ -138,7 +131,7 @@ def generate(
     end = int(model.config.eos_token_id)
     tokens, mask = padded(prompts, width, end)
     tokens, mask, uniforms = (x.to(model.device) for x in (tokens, mask, uniforms))
-    lengths, ahead = mask.sum(-1), tokens
+    ahead = tokens
     going = torch.ones(len(prompts), dtype=torch.bool, device=mask.device)
     cache, logprobs = None, []
     for t in range(new_tokens):
@@ -160,11 +153,13 @@ def generate(
         ahead = chosen[:, None]
         tokens, mask = torch.cat([tokens, ahead], 1), torch.cat([mask, going[:, None]], 1)
         going = going & (chosen != end)
-    return Answers(tokens, mask, lengths, mask[:, -new_tokens:], torch.stack(logprobs, 1))
+    return Answers(tokens, mask, mask[:, -new_tokens:], torch.stack(logprobs, 1))
 
 
-def answer_logits(model: Any, params: Weights, tokens: Tensor, mask: Tensor, steps: int) -> Tensor:
-    """Compute the logits of all tokens of answers in one forward pass; supports autograd and `vmap`.
+def answer_logprobs(
+    model: Any, params: Weights, tokens: Tensor, mask: Tensor, steps: int
+) -> Tensor:
+    """Compute log-probabilities of answers in one forward pass; supports autograd and `vmap`.
 
     Args:
         model: See `generate`.
@@ -174,7 +169,7 @@ def answer_logits(model: Any, params: Weights, tokens: Tensor, mask: Tensor, ste
         steps: T.
 
     Returns:
-        [B, T, V].
+        [B, T] of the answers' tokens, 0 outside the mask.
     """
     allowed, positions = attention(mask, mask.shape[-1], model.dtype)
     out = call(
@@ -186,14 +181,7 @@ def answer_logits(model: Any, params: Weights, tokens: Tensor, mask: Tensor, ste
         use_cache=False,
         logits_to_keep=steps + 1,
     )
-    return out.logits[:, :-1].float()
-
-
-def answer_logprobs(
-    model: Any, params: Weights, tokens: Tensor, mask: Tensor, steps: int
-) -> Tensor:
-    """Return the log-probabilities [B, T] of the answers' tokens, 0 outside the mask; see `answer_logits`."""
-    logits = answer_logits(model, params, tokens, mask, steps)
+    logits = out.logits[:, :-1].float()
     logprobs = torch.log_softmax(logits, -1).gather(-1, tokens[:, -steps:, None])[..., 0]
     return torch.where(mask[:, -steps:], logprobs, 0.0)
 

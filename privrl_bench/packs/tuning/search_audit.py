@@ -42,7 +42,7 @@ def attack(
         ConfigError: as `run_canaries`, or `scores` are too few.
     """
     scores, confidence = options.scores, options.confidence
-    run = run_canaries(config, scores, options.per_round, True, say, "search")
+    run = run_canaries(config, scores, options.per_round, say, "search")
     with_canary, without = run.split()
     inside = _kept(with_canary, runs, config.seed, 1)
     outside = _kept(without, runs, config.seed, 0)

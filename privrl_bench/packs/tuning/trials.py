@@ -2,7 +2,7 @@
 
 `search.json` has what was asked for and drawn, `search.jsonl` the ledger: a line for every run before any of
 them starts, with a fingerprint of the draw: a search that was killed does not go on with another one. All of it
-is secret, for the owner of the files alone; only what `publish.py` writes is released.
+is secret, for the owner of the files alone; only what `publish` writes is released.
 """
 
 from __future__ import annotations

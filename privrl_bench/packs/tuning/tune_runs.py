@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.folder_names import folder_name
@@ -14,15 +19,15 @@ from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.objective import objective_of
-from privrl_bench.metrics import shown_epsilon
+from privrl_bench.metrics import CLOCK, shown_epsilon
 from privrl_bench.packs.tuning.costs import search_epsilon
-from privrl_bench.packs.tuning.publish import publish
 from privrl_bench.packs.tuning.search_plan import SearchPlan, plan_search
 from privrl_bench.packs.tuning.settings import read_search
 from privrl_bench.packs.tuning.trials import (
     ENDED,
     SearchState,
     Train,
+    Trial,
     open_search,
     run_quietly,
     run_trials,
@@ -33,12 +38,16 @@ from privrl_bench.privacy.account import Account
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import PART_OF_SEARCH, Guarantee
 from privrl_bench.training.crash import Outcome
-from privrl_bench.training.folder import RunDir, never_left_running
+from privrl_bench.training.folder import RunDir, never_left_running, write_atomic, write_json
 from privrl_bench.training.plan import make_plan
 from privrl_bench.training.sweep import Job, interruption
+from privrl_bench.training.trained_policy import FILE
 from privrl_bench.training.writable import check_folder
 
 FOLDER = "hydra.run.dir"
+# Of one run, or of the machine while several ran: how many did is secret.
+LEFT_OUT = ("ledger", "epsilon_paper", *CLOCK)
+FOLDERS = ("adapter", "model")  # of language models
 
 
 def search(words: Sequence[str], say: Callable[[str], None]) -> Outcome:
@@ -153,6 +162,59 @@ def best_of(scores: Sequence[float], ties: Sequence[float]) -> int | None:
     """
     ranked = [-math.inf if math.isnan(score) else score for score in scores]
     return max(range(len(ranked)), key=lambda i: (ranked[i], ties[i]), default=None)
+
+
+def publish(
+    folder: Path, source: Path, kept: Trial, guarantee: Guarantee, plan: SearchPlan
+) -> dict[str, Any]:
+    """Write what is released into the folder of the search: as in a run folder, with the guarantee of all.
+
+    The metrics, curve and ledger of the kept run stay in `source`. Its number is not written: it bounds the
+    number of runs, which is secret.
+
+    Args:
+        folder: of the search.
+        source: the run folder of the kept policy.
+        kept: the run with the best score.
+        guarantee: of the search.
+        plan: of the search.
+
+    Returns:
+        The content of summary.json.
+    """
+    shutil.copyfile(source / "config.yaml", folder / "config.yaml")
+    provenance = json.loads((source / "provenance.json").read_text())
+    for name in ("workers", "trained_together"):  # depend on how many runs there were
+        provenance.pop(name)
+    write_json(folder / "provenance.json", provenance)
+    for name in FOLDERS:
+        if (source / name).is_dir():
+            shutil.copytree(source / name, folder / name, dirs_exist_ok=True)
+    if (source / FILE).exists():
+        content = torch.load(source / FILE, weights_only=True, map_location="cpu")
+        content["guarantee"] = guarantee.to_dict()
+        buffer = io.BytesIO()
+        torch.save(content, buffer)
+        write_atomic(folder / FILE, buffer.getvalue())
+    summary = json.loads((source / "summary.json").read_text())
+    tune = plan.search.tune
+    summary |= {
+        "epsilon": guarantee.epsilon,
+        "epsilon_planned": plan.guarantee.epsilon,
+        "guarantee": guarantee.to_dict(),
+        "search": {
+            "runs": plan.guarantee.notes["search"],
+            "space": [one.text for one in plan.search.space],
+            "kept": kept.job.overrides,
+            "score": kept.score,
+            "scored": tune.score,
+            "epsilon_without_tuning": plan.alone,
+        },
+    }
+    for name in LEFT_OUT:
+        summary.pop(name, None)
+    write_json(folder / "summary.json", summary)
+    return dict(summary)
 
 
 # --- the guarantee with what the ledgers have

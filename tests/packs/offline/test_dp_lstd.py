@@ -131,7 +131,7 @@ def test_it_opens_no_path_around_the_gate(words):
 def test_canaries_of_its_one_round():
     config = config_of("algo=dp_lstd", "privacy.z=2", "env.kwargs.n=20", "env.max_episode_steps=8")
     ((run, _),) = attacked_runs(config, Options(attack="canary"), set()).values()
-    found = run_canaries(run, 300, 4, True, lambda line: None)
+    found = run_canaries(run, 300, 4, lambda line: None)
     assert (found.rounds, found.scores.shape) == (1, (1, 300))
     assert claim_of(found)[0] == pytest.approx(4.3772, abs=1e-3)
     inside, outside = found.split()

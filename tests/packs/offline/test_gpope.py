@@ -272,7 +272,7 @@ def test_too_many_cells_are_refused_with_the_largest_grid():
 
 def test_canaries_stand_where_the_drawn_person_would():
     config = config_of("algo=gpope", "privacy.z=2", "env.max_episode_steps=8")
-    found = run_canaries(config, 120, 4, True, lambda line: None)
+    found = run_canaries(config, 120, 4, lambda line: None)
     assert found.rounds == 120
     assert found.mu == 1.0
     inside, outside = found.split()
@@ -322,6 +322,6 @@ def test_canaries_of_users_in_order():
         "algo=gpope", *ORDERED, "privacy.z=2", "rounds=10", "env.max_episode_steps=8"
     )
     ((run, _),) = attacked_runs(config, Options(attack="canary"), set()).values()
-    found = run_canaries(run, 60, 4, True, lambda line: None)
+    found = run_canaries(run, 60, 4, lambda line: None)
     assert found.mu == 1.0
     assert claim_of(found)[0] == pytest.approx(4.3772, abs=1e-3)

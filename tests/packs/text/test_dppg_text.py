@@ -408,7 +408,7 @@ def test_canaries_measure_the_claim(texts):
     config = config_of(texts, "dppg", "privacy.users_per_round=4", "algo.baseline=constant")
     # The noise follows the settings, and those the path of the texts: a difference of means has a
     # standard deviation of 0.17, so that 1.0 is six of them.
-    found = attack(config, 140, 4, True, 0.95, print)
+    found = attack(config, 140, 4, 0.95, print)
     assert not found.exceeded()
     assert not found.problems
     inside, outside = found.inside.mean(), found.outside.mean()

@@ -6,8 +6,8 @@ import privrl_bench as pb
 from privrl_bench.audit import leaks
 from privrl_bench.cli.main import main
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.packs.tuning import publish as publishing
 from privrl_bench.packs.tuning import trials, tune_runs
+from privrl_bench.packs.tuning.tune_runs import publish
 
 SEARCH = [
     *("algo=dppg", "env=cartpole", "algo.hidden=[4]", "privacy.users_per_round=3", "privacy.z=1"),
@@ -53,9 +53,9 @@ def test_a_search_that_is_scored_by_private_returns(monkeypatch):
 
 def test_a_search_that_publishes_its_number_of_runs(monkeypatch):
     def published(folder, *args):
-        found = publishing.publish(folder, *args)
+        found = publish(folder, *args)
         count = len(list((folder / "trials").iterdir()))
-        publishing.write_json(folder / "summary.json", found | {"steps": count})
+        tune_runs.write_json(folder / "summary.json", found | {"steps": count})
         return found
 
     monkeypatch.setattr(tune_runs, "publish", published)
@@ -67,9 +67,9 @@ def test_a_search_that_publishes_its_number_of_runs(monkeypatch):
 @pytest.mark.slow
 def test_a_search_that_says_that_it_had_one_run(monkeypatch):
     def published(folder, source, *args):
-        found = publishing.publish(folder, source, *args)
+        found = publish(folder, source, *args)
         if len(list((folder / "trials").iterdir())) == 1:
-            publishing.write_json(folder / "summary.json", found | {"solved": 1})
+            tune_runs.write_json(folder / "summary.json", found | {"solved": 1})
         return found
 
     monkeypatch.setattr(tune_runs, "publish", published)
@@ -82,7 +82,7 @@ def test_a_search_that_says_that_it_had_one_run(monkeypatch):
 def test_a_search_that_publishes_rows_of_the_kept_run(monkeypatch):
     def published(folder, source, *args):
         (folder / "rows.txt").write_text((source / "metrics.jsonl").read_text())
-        return publishing.publish(folder, source, *args)
+        return publish(folder, source, *args)
 
     monkeypatch.setattr(tune_runs, "publish", published)
     found, _ = searched()
