@@ -19,7 +19,7 @@ from privrl_bench.privacy.guarantee import WEAK_DELTA, Guarantee, Unit, weak_del
 from privrl_bench.privacy.ledger import Ledger, event_of
 from privrl_bench.privacy.mechanisms import ledger_class
 from privrl_bench.privacy.mechanisms.mechanism import Mechanism, Terms
-from privrl_bench.privacy.noise import NoiseSource, SecureNoise, SeededNoise, noise_source
+from privrl_bench.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from privrl_bench.privacy.rules import check, rules
 from privrl_bench.privacy.sampling.sampler import Sampler
 
@@ -167,10 +167,9 @@ class Account:
     def planned_epsilons(self, r: int) -> dict[str, float]:
         """Adjacency -> epsilon after all planned rounds, for every relation with an analysis here."""
         event, count = self.mechanism.planned_releases(r, self.participation)
-        kind = type(self.mechanism)
         if self.is_preview:
             return {self.configs[r].adjacency: math.inf}
-        both = set(kind.adjacencies) & set(self.sampler.relations(kind))
+        both = set(self.mechanism.adjacencies) & set(self.sampler.adjacencies)
         if self.relations is not None:
             both &= set(self.relations)
         own = self.configs[r].adjacency
@@ -270,25 +269,6 @@ class Account:
             caveats=caveats,
             notes=notes,
         )
-
-
-def planned_account(config: PrivacyConfig, block: Block, unit: Unit, rounds: int) -> Account:
-    """The account of one run, before it has released anything. No noise is drawn from it.
-
-    Args:
-        config: of the run.
-        block: all of a row.
-        unit: what one user is.
-        rounds: number of releases.
-    """
-    return Account(
-        configs=[config],
-        blocks=(block,),
-        unit=unit,
-        rounds=rounds,
-        noises=[noise_source(config.noise, 0, 0)],
-        ledgers=[Ledger(None)],
-    )
 
 
 def _check(

@@ -35,7 +35,7 @@ from privrl_bench.privacy.noise import NoiseSource
 from privrl_bench.privacy.row_sum import RowSum
 from privrl_bench.privacy.sampling.sampler import Cohort
 
-_WRITERS = 8  # threads that wait for the disk
+_WRITERS = 8
 # Rounds whose lines are written at once: at most so many, and one of so many. A crash counts them as released.
 _MOST_AHEAD = 64
 _SHARE_AHEAD = 256
@@ -65,7 +65,7 @@ class Gate(Account):
         self._sum = self.empty_sum()
         self._ended: set[int] = set()
         self._last_round = -1
-        self._writer: ThreadPoolExecutor | None = None
+        self._threads = ThreadPoolExecutor(_WRITERS, "ledger")  # that wait for the disk
         self._announced: tuple[int, dict[int, Future[int]]] | None = None
         self._ahead = max(1, min(_MOST_AHEAD, self.rounds // _SHARE_AHEAD))
         # Of every replica: round -> its attempt that is on the disk, of which nothing was released yet.
@@ -131,7 +131,7 @@ class Gate(Account):
         """
         waiting = [ledger for ledger in self.ledgers if ledger.waiting]
         if waiting:
-            list(self._threads().map(Ledger.sync, waiting))
+            list(self._threads.map(Ledger.sync, waiting))
 
     def begin_devices(self, round_index: int) -> None:
         """Noise for the users' devices in this round, once its lines are on the disk; none without devices.
@@ -153,12 +153,6 @@ class Gate(Account):
             ]
         )
         self._on_devices = round_index
-
-    def _threads(self) -> ThreadPoolExecutor:
-        """That wait for the disk."""
-        if self._writer is None:
-            self._writer = ThreadPoolExecutor(_WRITERS, "ledger")
-        return self._writer
 
     def empty_sum(self) -> RowSum:
         """A sum of this gate's rows, for workers."""
@@ -262,7 +256,7 @@ class Gate(Account):
     def _write(self, r: int, round_index: int) -> Future[int]:
         """The attempt of replica r at this round, once its line is on the disk."""
         if round_index not in self._intended[r]:
-            return self._threads().submit(self._intend, r, round_index)
+            return self._threads.submit(self._intend, r, round_index)
         done: Future[int] = Future()
         done.set_result(self._intended[r].pop(round_index))
         return done

@@ -60,8 +60,9 @@ def _check_analysed(privacy: PrivacyConfig) -> None:
     mechanism, sampler = rules(privacy)
     who = f"privacy.sampling={sampler.name} is analysed"
     require_among("privacy.accountant", privacy.accountant, sampler.accountants, f"{who} by")
-    relations, reason = sampler.relations(mechanism), sampler.adjacency_reason
-    require_among("privacy.adjacency", privacy.adjacency, relations, f"{who} under", reason)
+    if mechanism.private:  # else the relation has no meaning
+        relations, reason = sampler.adjacencies, sampler.adjacency_reason
+        require_among("privacy.adjacency", privacy.adjacency, relations, f"{who} under", reason)
     if not sampler.accepts(mechanism):
         fits = [kind.name for kind in mechanisms.REGISTRY.classes() if sampler.accepts(kind)]
         groups = " (a group sets both, such as privacy=poisson or privacy=fixed)"

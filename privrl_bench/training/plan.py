@@ -32,7 +32,7 @@ from privrl_bench.evaluation import evaluator_of
 from privrl_bench.functional.rng import Streams
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.models.policy import Policy
-from privrl_bench.privacy.accounting.calibrate import affordable, calibrated_z, needed_z
+from privrl_bench.privacy.accounting.calibrate import affordable, calibrated_z
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.privacy.guarantee import PART_OF_SEARCH, Unit
 from privrl_bench.privacy.ledger import Ledger
@@ -315,7 +315,7 @@ def _allowed(gate: Gate, r: int) -> int:
         return allowed
     more = "use a larger budget: no privacy.z is enough by this accountant"
     with suppress(PrivacyError):
-        more = f"privacy.z={needed_z(gate, r, budget):g} would last for the whole run"
+        more = f"privacy.z={calibrated_z(gate, r, budget):g} would last for the whole run"
     raise ConfigError(
         "privacy.epsilon",
         f"z = {gate.configs[r].noise_multiplier:g} costs more than epsilon {shown_epsilon(budget)}; {more}",

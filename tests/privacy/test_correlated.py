@@ -12,7 +12,7 @@ from test_gate import ONE, TWO, make_account, rows_for, send
 
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.privacy.accounting.calibrate import needed_z
+from privrl_bench.privacy.accounting.calibrate import calibrated_z
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.accounting.strategy import Strategy
@@ -249,7 +249,7 @@ def test_known_epsilons(adjacency, z, known):
         plan = plan_of(z=z, adjacency=adjacency, correlation=a, rounds=146)
         assert plan.planned_epsilon(0) == pytest.approx(known, abs=1e-4)
     assert (plan.guarantee(0).notion, plan.guarantee(0).status) == ("central", "formal")
-    z_back = needed_z(plan, 0, plan.planned_epsilon(0) * (1 + 1e-9))
+    z_back = calibrated_z(plan, 0, plan.planned_epsilon(0) * (1 + 1e-9))
     assert z_back == pytest.approx(z, rel=1e-3)
 
 
@@ -263,7 +263,7 @@ def test_several_rounds_of_one_user_cost_what_they_cost_with_independent_noise()
     assert plan.event(0).z == pytest.approx(one.z)
     counted = ledger_epsilon({plan.event(0): 2}, 1e-5)  # from lines alone: norms of columns add up
     assert counted > plan.planned_epsilon(0)
-    z = needed_z(plan, 0, 1.0)
+    z = calibrated_z(plan, 0, 1.0)
     cheaper = plan_of(unit=Unit("u", 2), z=z, correlation=1.0, bands=2)
     assert 0.999 < cheaper.planned_epsilon(0) <= 1.0
 

@@ -13,7 +13,7 @@ from scipy.stats import norm
 
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import PrivacyError
-from privrl_bench.privacy.accounting.calibrate import needed_z, z_for
+from privrl_bench.privacy.accounting.calibrate import calibrated_z, z_for
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.accounting.single_user import epsilon_of, loss_distribution, profile
@@ -171,6 +171,6 @@ def test_a_release_is_the_row_and_noise_of_z_clips():
 
 def test_the_noise_for_a_budget():
     plan = gate(rounds=1000)
-    z = needed_z(plan, 0, 1.0)
+    z = calibrated_z(plan, 0, 1.0)
     assert ledger_epsilon(Counter({event(z, 40): 1000}), 1e-5) <= 1.0
     assert ledger_epsilon(Counter({event(0.99 * z, 40): 1000}), 1e-5) > 1.0

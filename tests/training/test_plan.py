@@ -112,7 +112,7 @@ def test_a_budget_ends_the_rounds_in_advance_or_says_which_z_would_do():
     small = ["privacy.accountant=rdp", "privacy.epsilon=1e-4", "privacy.z=1"]
     with pytest.raises(ConfigError, match=r"no privacy\.z is enough"):  # rdp's orders end
         make_plan([compose(["env=cartpole", *small])])
-    with pytest.raises(ConfigError, match=r"privacy\.z=3\.731 would last"):
+    with pytest.raises(ConfigError, match=r"privacy\.z=3\.73\d* would last"):
         make_plan([compose(["env=cartpole", "privacy.epsilon=1", "privacy.z=1"])])
     assert make_plan([compose(["env=cartpole", "privacy.epsilon=1", "privacy.z=3.731"])])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,19 +30,14 @@ def rounds_for(
     >>> rounds_for(8.0, ReleaseEvent("gaussian", 1.0, "zero_out", sampling="fixed"), 1e-5)
     2
     """
+    return _most_rounds(
+        lambda n: ledger_epsilon(Counter({event: n}), delta, accountant), budget, most
+    )
 
-    def cost(count: int) -> float:
-        return ledger_epsilon(Counter({event: count}), delta, accountant)
 
-    low, high = 0, 1
-    while high < most and cost(high) <= budget:
-        low, high = high, min(2 * high, most)
-    if cost(high) <= budget:
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if cost(middle) <= budget else (low, middle)
-    return low
+def _most_rounds(cost: Callable[[int], float], budget: float, most: int) -> int:
+    """Largest number up to `most` with cost(number) <= budget, for an increasing function; 0: none."""
+    return bisect_right(range(1, most + 1), budget, key=cost)
 
 
 def z_for(
@@ -68,43 +64,22 @@ def affordable(account: Account, r: int, budget: float) -> int:
     if account.participation is None:
         event = account.event(r)
         event = replace(event, z=event.z * config.preview_scale)
-        most = rounds_for(budget, event, config.delta, config.accountant, account.rounds)
-        while most and account.epsilon_of(r, {event: most}) > budget:
-            most -= 1  # what discrete noise costs
-        return most
+        return _most_rounds(lambda n: account.epsilon_of(r, {event: n}), budget, account.rounds)
     return account.rounds if account.real_epsilon(r) <= budget else 0
-
-
-def needed_z(account: Account, r: int, budget: float) -> float:
-    """Smallest z with which all planned rounds of replica r would cost at most `budget`, or PrivacyError.
-
-    To `Sampler.calibration_digits`; found with `Sampler.fast`, and then checked without.
-    """
-    config, sampler = account.configs[r], account.sampler
-    event, count = account.mechanism.planned_releases(r, account.participation)
-    scale = event.z / config.noise_multiplier if config.noise_multiplier else 1.0
-
-    def at(z: float) -> ReleaseEvent:
-        return replace(event, z=scale * z)
-
-    digits = sampler.calibration_digits
-    z = z_for(budget, lambda z: sampler.fast(at(z)), count, config.delta, config.accountant, digits)
-    while account.epsilon_of(r, {at(z): count}) > budget:
-        z = float(f"{1.01 * z:.4g}")
-    return z
 
 
 def calibrated_z(account: Account, r: int, target: float) -> float:
     """Smallest z, to 6 digits, with which all planned rounds of replica r cost at most `target`.
 
     They cost at least (1 - 2e-4) `target`, by the accountant of the run with everything that it counts, such as
-    caps of cohorts and discrete noise. `needed_z` is faster where cohorts are drawn, and coarser.
+    caps of cohorts and discrete noise.
 
     Raises:
         PrivacyError: no z within the range of `privacy.z` does.
     """
     event, count = account.mechanism.planned_releases(r, account.participation)
-    scale = event.z / account.configs[r].noise_multiplier
+    own = account.configs[r].noise_multiplier
+    scale = event.z / own if own else 1.0
 
     def cost(z: float) -> float:
         return account.epsilon_of(r, {replace(event, z=scale * z): count})

@@ -33,11 +33,6 @@ class FullBatch(Sampler):
         return mechanism.one_release or not mechanism.private
 
     @classmethod
-    def relations(cls, mechanism: type[Declarations]) -> tuple[str, ...]:
-        """See `Sampler.relations`: without privacy the relation has no meaning."""
-        return cls.adjacencies if mechanism.private else ("zero_out", *cls.adjacencies)
-
-    @classmethod
     def record(cls, release: ReleaseEvent, privacy: PrivacyConfig) -> ReleaseEvent:
         """See `Sampler.record`."""
         return replace(super().record(release, privacy), population=privacy.population)
@@ -54,10 +49,9 @@ class FullBatch(Sampler):
         sizes: list[int],
         noises: Sequence[NoiseSource],
     ) -> list[np.ndarray]:
-        """All numbers. Raises PrivacyError: not exactly `population` users."""
+        """All numbers."""
         import numpy as np
 
-        self.check_number(users)
         return [np.arange(size) for size in sizes]
 
 

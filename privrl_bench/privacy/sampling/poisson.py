@@ -34,7 +34,6 @@ class Poisson(Sampler):
     accountants = ("pld",)
     random = True
     independent = True
-    calibration_digits = 2
     paper_accountant = "rdp"
     not_attacked = (
         "the user is in (the Poisson sampling that lowers epsilon is not attacked; its cohort sizes are "

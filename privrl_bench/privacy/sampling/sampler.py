@@ -69,7 +69,6 @@ class Sampler:
         random: a secret random draw decides who is in a round.
         independent: each user joins independently of the others, so that cohort sizes are random.
         exact: `privacy.population` is the exact number of users, and public.
-        calibration_digits: of a noise multiplier that is found for a budget.
         not_attacked: what an audit of a release to a user who is in it leaves out (random cohorts).
         paper_accountant: by which papers print an epsilon over all rounds; empty: by DPPG's formula.
         unrepeatable: what a repeated round would repeat that has no analysis; empty: nothing.
@@ -84,7 +83,6 @@ class Sampler:
     random: ClassVar[bool] = False
     independent: ClassVar[bool] = False
     exact: ClassVar[bool] = False
-    calibration_digits: ClassVar[int] = 4
     not_attacked: ClassVar[str] = "the user is in (the draw that lowers epsilon is not attacked)"
     paper_accountant: ClassVar[str] = ""
     unrepeatable: ClassVar[str] = "round of drawn users"
@@ -95,11 +93,6 @@ class Sampler:
     def accepts(cls, mechanism: type[Declarations]) -> bool:
         """Whether there is an analysis of this mechanism's releases to such cohorts. Default: none."""
         return False
-
-    @classmethod
-    def relations(cls, mechanism: type[Declarations]) -> tuple[str, ...]:
-        """Adjacencies that are admissible with a mechanism."""
-        return cls.adjacencies
 
     @classmethod
     def validate(cls, privacy: PrivacyConfig) -> None:
@@ -132,7 +125,7 @@ class Sampler:
 
     @classmethod
     def fast(cls, release: ReleaseEvent) -> ReleaseEvent:
-        """A release that costs almost as much and is analysed faster, for the search of z."""
+        """A release that costs almost as much, as papers account for it."""
         return release
 
     # -- in a gate --------------------------------------------------------------------------
@@ -158,6 +151,8 @@ class Sampler:
         sizes = [0 if r in ended else size for r, size in enumerate(self._sizes[1])]
         if users is None:
             return Cohort(sizes)
+        if self.exact and users != self.privacy.population:
+            raise PrivacyError(f"{users} users, and n = {self.privacy.population} is public")
         key = (round_index, users, once)
         if self._members is None or self._members[0] != key:
             self._members = key, self.members(round_index, users, once, sizes, noises)
@@ -178,11 +173,9 @@ class Sampler:
     ) -> list[np.ndarray]:
         """[size] numbers of the users of each replica. Given its size, every set is equally likely.
 
-        Raises PrivacyError: there are more users than `population`, or not exactly as many where that
-        number is public.
+        Raises PrivacyError: there are more users than `population`.
         """
         population = int(self.privacy.population or 0)
-        self.check_number(users)
         if self._private:
             if users > population:
                 raise PrivacyError(f"{users} users in a population of {self.privacy.population}")
@@ -191,8 +184,3 @@ class Sampler:
             noise.choose(users, min(size, users), round_index)
             for noise, size in zip(noises, sizes, strict=True)
         ]
-
-    def check_number(self, users: int) -> None:
-        """Raise PrivacyError unless there are as many users as are public, where that is exact."""
-        if self.exact and users != self.privacy.population:
-            raise PrivacyError(f"{users} users, and n = {self.privacy.population} is public")

@@ -26,7 +26,6 @@ class UniformSingleUser(Sampler):
     accountants = ("pld", "rdp")
     random = True
     exact = True
-    calibration_digits = 3
     paper_accountant = "rdp"
     not_attacked = "the user is drawn for (the drawing that lowers epsilon is not attacked)"
 
