@@ -3,8 +3,7 @@
 import importlib
 from pathlib import Path
 
-from privrl_bench.algorithms import algorithm
-from privrl_bench.algorithms.registry import ALGORITHMS, algo_schema
+from privrl_bench.algorithms.registry import ALGORITHMS, algo_schema, algorithm
 from privrl_bench.composition import plugins
 from privrl_bench.config.traits import USERS, Data
 from privrl_bench.privacy import rules

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from typing import NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple
 
 from privrl_bench.config.schema import AlgoConfig
 from privrl_bench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from privrl_bench.algorithms.base import Algorithm
 
 # Family (a folder of privrl_bench/algorithms) -> algorithms, each with the class of its settings. The module is
 # <family>/<name>.py, which has ALGORITHM; the settings are in <family>/<family>_settings.py.
@@ -86,11 +90,7 @@ def algo_schema(name: str) -> type[AlgoConfig]:
         ConfigError: its module cannot be imported, or does not have the class.
     """
     where = ALGORITHMS[name]
-    try:
-        module = importlib.import_module(where.settings)
-    except Exception as error:
-        what = f"{where.settings} cannot be imported: {_why(error)}"
-        raise ConfigError("algo", what) from error
+    module = _imported(name, where.settings)
     try:
         found: type[AlgoConfig] = getattr(module, where.config)
         if not issubclass(found, AlgoConfig):
@@ -103,6 +103,31 @@ def algo_schema(name: str) -> type[AlgoConfig]:
         what = f"{where.settings}: the default of `name` must be {name!r}, got {default!r}"
         raise ConfigError("algo", what)
     return found
+
+
+def algorithm(name: str) -> type[Algorithm]:
+    """The class behind `algo=<name>`; it is called with the settings and a `base.AlgorithmContext`.
+
+    Raises:
+        ConfigError: as `algo_schema`.
+    """
+    where, _, attribute = ALGORITHMS[name].module.partition(":")
+    attribute = attribute or "ALGORITHM"
+    module = _imported(name, where)
+    if not hasattr(module, attribute):
+        raise ConfigError("algo", f"{where} has no {attribute}, the class of algo={name}")
+    found: type[Algorithm] = getattr(module, attribute)
+    return found
+
+
+def _imported(name: str, where: str) -> ModuleType:
+    """A module of an algorithm. Raises ConfigError for one of another package; our own fail as they are."""
+    try:
+        return importlib.import_module(where)
+    except Exception as error:
+        if name in OURS:
+            raise
+        raise ConfigError("algo", f"{where} cannot be imported: {_why(error)}") from error
 
 
 def _why(error: Exception) -> str:

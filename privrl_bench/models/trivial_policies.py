@@ -46,7 +46,7 @@ def _drugs(obs: Tensor) -> Tensor:
     return torch.where(ill > 300, 3, torch.where(ill > 100, 1, 0))
 
 
-# By `env.name`; the rules do not depend on data.
+# By `env.name`; the rules do not depend on data. Doing nothing is a baseline of every environment that has it.
 TRIVIAL: dict[str, Trivial] = {
     "cartpole": Trivial("push where the pole falls", lambda o: (o[..., 2] + o[..., 3] > 0).long()),
     "acrobot": Trivial(
@@ -54,12 +54,6 @@ TRIVIAL: dict[str, Trivial] = {
     ),
     "pendulum": Trivial("pump energy", _energy),
     "mountain_car": Trivial("push along the speed", lambda o: 1 + torch.sign(o[..., 1]).long()),
-    "hopper": Trivial("do nothing", _constant(0.0, 0.0, 0.0)),
-    "halfcheetah": Trivial("do nothing", _constant(*[0.0] * 6)),
-    "walker2d": Trivial("do nothing", _constant(*[0.0] * 6)),
-    "ant": Trivial("do nothing", _constant(*[0.0] * 8)),
-    "cartpole_balance": Trivial("do nothing", _constant(0.0)),
-    "cartpole_swingup": Trivial("do nothing", _constant(0.0)),
     "dosing0": Trivial("dose 2.9 always", _constant(2.9)),
     "dosing1": Trivial("dose 2.9 always", _constant(2.9)),
     "hiv": Trivial("drugs by infected cells", _drugs),

@@ -15,7 +15,6 @@ from typing import Any
 
 from torch import Tensor
 
-from privrl_bench.algorithms import algorithm
 from privrl_bench.algorithms.base import (
     Algorithm,
     AlgorithmContext,
@@ -23,6 +22,7 @@ from privrl_bench.algorithms.base import (
     PublicSources,
     check_actions,
 )
+from privrl_bench.algorithms.registry import algorithm
 from privrl_bench.composition.identity import group_key, noise_key
 from privrl_bench.composition.rules import check_run
 from privrl_bench.config.schema import PrivacyConfig, RunConfig

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from privrl_bench.algorithms import algorithm
+from privrl_bench.algorithms.registry import algorithm
 from privrl_bench.composition import plugins
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.config.schema.env import wrapper_parts

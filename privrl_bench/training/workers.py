@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from privrl_bench.algorithms import algorithm
+from privrl_bench.algorithms.registry import algorithm
 from privrl_bench.composition.plugins import Additions, additions, restore
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import EnvironmentFailure

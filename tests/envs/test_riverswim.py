@@ -8,7 +8,7 @@ from test_slots import assert_same_story
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.envs.riverswim import HORIZON, RiverSwimSlots, model
 from privrl_bench.errors import ConfigError, EnvironmentFailure
-from privrl_bench.functional.dynamic_programming import backward, optimal_value, policy_value
+from privrl_bench.evaluation.tabular import backward, optimal_value, policy_value
 
 KINDS = [("swim", 0.6), ("swim", 0.9), ("stay", 0.6), ("stay", 0.9)]
 

@@ -10,14 +10,14 @@ from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.evaluation.returns import ReturnEvaluator
 from privrl_bench.functional.rng import Streams
-from privrl_bench.models.trivial_policies import TRIVIAL, TrivialPolicy
+from privrl_bench.models.trivial_policies import TRIVIAL, TrivialPolicy, nothing
 
 
 def score(name, episodes):
     config = replace(shipped(name), obs_scaling="none")
-    spec = env_spec(config)
+    spec, rule = env_spec(config), TRIVIAL.get(name)
     evaluator = ReturnEvaluator(
-        config, spec, TrivialPolicy(TRIVIAL[name]), [Streams(0)], episodes, True
+        config, spec, TrivialPolicy(rule or nothing(spec.actions)), [Streams(0)], episodes, True
     )
     scaling = SignalScaler(config, 1, episodes, spec.obs_dim, 1.0).frozen()
     (found,) = evaluator.evaluate(torch.zeros(1, 0), 0, scaling)

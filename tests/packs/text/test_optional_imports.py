@@ -30,7 +30,7 @@ assert not code, code
 LAYERS = """
 import privrl_bench, privrl_bench.envs.registry, privrl_bench.algorithms
 import privrl_bench.models.policy, privrl_bench.packs.offline.datasets.minari_files
-from privrl_bench.algorithms import algorithm
+from privrl_bench.algorithms.registry import algorithm
 for name in ("dppg", "ppo", "dppg_l2", "dppg_kl"):
     algorithm(name)
 """

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from privrl_bench.functional.dynamic_programming import backward, optimal_value, policy_value
+from privrl_bench.evaluation.tabular import backward, optimal_value, policy_value
 
 
 def problem(seed, states=3, actions=2):
