@@ -28,7 +28,6 @@ NOT_RUN = {
     "make": "CI calls it, and `make run` is part of every closing check",
     "pip install": "needs a network",
     "hf download": "needs a network",
-    "python scripts/predict_time.py": "measures this machine for minutes",
     "privrl audit leaks [": "a synopsis",
     "privrl audit epsilon [": "a synopsis",
     "privrl audit leaks algo=dppg env=cartpole": "tests/audit/test_leaks.py",

@@ -127,22 +127,6 @@ def read_returns(folder: Path) -> list[KeptRun]:
     return found
 
 
-def merged(known: Iterable[KeptRun], more: Iterable[KeptRun]) -> list[KeptRun]:
-    """Runs of two collections, those of a line together, by seed.
-
-    Raises:
-        ValueError: A run is in both.
-    """
-    found: dict[tuple[str, str, int], KeptRun] = {}
-    for run in (*known, *more):
-        key = (run.panel, run.line, run.seed)
-        if key in found:
-            raise ValueError(f"seed {run.seed} of {run.panel}, {run.line} is there already")
-        found[key] = run
-    lines = by_line(found.values())
-    return [run for some in lines.values() for run in sorted(some, key=lambda run: run.seed)]
-
-
 def by_line(runs: Iterable[KeptRun]) -> Mapping[tuple[str, str], list[KeptRun]]:
     """(panel, line) -> its runs."""
     found: dict[tuple[str, str], list[KeptRun]] = {}

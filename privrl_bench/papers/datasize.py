@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from privrl_bench.papers.paper_table import epsilon_of, status_of
+from privrl_bench.papers.paper_item import epsilon_of, status_of
 from privrl_bench.privacy.mechanisms import mechanism_class
 from privrl_bench.reporting.runs import Run, Runs, nested, number
 from privrl_bench.reporting.style import (

@@ -22,8 +22,7 @@ from privrl_bench.evaluation.baselines import trivial_episodes
 from privrl_bench.functional.rng import Streams
 from privrl_bench.functional.statistics import mean_ci
 from privrl_bench.papers.paper_figure import PaperFigure
-from privrl_bench.papers.paper_item import Item, Line, Panel
-from privrl_bench.papers.paper_table import Cell, PaperTable
+from privrl_bench.papers.paper_item import Cell, Item, Line, Panel, PaperTable
 from privrl_bench.privacy.accounting.calibrate import z_for
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.rules import rules

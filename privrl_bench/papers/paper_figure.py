@@ -15,8 +15,7 @@ from privrl_bench.papers import (
     run_figures,
     states,
 )
-from privrl_bench.papers.paper_item import Item, Panel
-from privrl_bench.papers.paper_table import guarantees
+from privrl_bench.papers.paper_item import Item, Panel, guarantees
 from privrl_bench.reporting import page
 from privrl_bench.reporting.runs import Runs
 from privrl_bench.reporting.style import MOST_LINES

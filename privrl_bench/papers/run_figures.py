@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.functional.statistics import mean_ci
-from privrl_bench.papers.paper_item import Line
-from privrl_bench.papers.paper_table import epsilon_of, mean_of, status_of
+from privrl_bench.papers.paper_item import Line, epsilon_of, mean_of, status_of
 from privrl_bench.reporting.runs import ENVIRONMENT_STEPS, Run, Runs, number
 from privrl_bench.reporting.style import (
     DASHES,

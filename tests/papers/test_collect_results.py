@@ -60,7 +60,7 @@ def test_of_runs_until_a_task_is_solved_little_is_kept(tmp_path, monkeypatch):
     for words in (["--item", folder], [roots[1], roots[0], "--item", folder]):  # nothing changes
         collect(*words)
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == made
-    with pytest.raises(SystemExit, match=r"seed 0 of CartPole, no noise is there already"):
+    with pytest.raises(SystemExit, match="seed 0 of CartPole, no noise is in two of the folders"):
         collect(roots[0], roots[0], "--item", folder)
     with pytest.raises(SystemExit, match="no finished run"):
         collect(tmp_path / "three", "--item", folder)

@@ -13,7 +13,7 @@ from privrl_bench.packs.offline.recorded import RecordedUsers
 from privrl_bench.papers import reproduce
 from privrl_bench.papers.items import Paper, Setting, papers
 from privrl_bench.papers.items import paper as paper_of
-from privrl_bench.papers.paper_table import Cell, PaperTable, judged, verdict
+from privrl_bench.papers.paper_item import Cell, PaperTable, judged, verdict
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.reporting.runs import Run

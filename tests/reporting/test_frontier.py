@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privrl_bench.papers.pages import dppg as frontier
-from privrl_bench.papers.pages.epsilon_figures import draw_frontier, predicted
+from privrl_bench.papers.pages.dppg import draw_frontier, predicted
 from privrl_bench.reporting.frontier import (
     _SAME,
     Point,

@@ -22,13 +22,13 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 from privrl_bench.papers.convergence import (
     RETURNS_FILE,
     by_setting,
     kept_runs,
-    merged,
     read_returns,
     rows_of,
     write_returns,
@@ -124,17 +124,15 @@ def collect_small(roots: list[Path], folder: Path, item: PaperFigure, add: bool)
     if store != folder:
         raise SystemExit(f"error: the runs of {folder.name} are kept in {store}; collect that item")
     rows = read_returns(folder) if add else []
-    for root in roots:
-        try:
-            rows = merged(rows, kept_runs(item, finished_runs(root, item)))
-        except ValueError as error:
-            raise SystemExit(
-                f"error: {error}: in two of the folders, or in the store already"
-            ) from None
+    rows += [run for root in roots for run in kept_runs(item, finished_runs(root, item))]
     if not rows:
         raise SystemExit(f"error: no finished run of {folder.name} in {', '.join(map(str, roots))}")
+    counts = Counter(f"seed {run.seed} of {run.panel}, {run.line}" for run in rows)
+    ((name, count),) = counts.most_common(1)
+    if count > 1:
+        raise SystemExit(f"error: {name} is in two of the folders, or in the store already")
     folder.mkdir(parents=True, exist_ok=True)
-    rows = rows_of(item, by_setting(item, rows))
+    rows = rows_of(item, by_setting(item, sorted(rows, key=lambda run: run.seed)))
     write_returns(rows, folder)
     return len(rows)
 

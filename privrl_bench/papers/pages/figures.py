@@ -20,7 +20,10 @@ from typing import Any
 
 import yaml
 
+from privrl_bench.papers.pages import collect_results
+from privrl_bench.papers.pages.dppg import draw_frontier, draw_small, measured
 from privrl_bench.papers.pages.store import ROOT, STORE, TASKS, chosen
+from privrl_bench.reporting.plots import learning_curve
 
 RECORD = STORE / "figures.csv"
 _COLUMNS = ("figure", "file", "made_from")
@@ -63,7 +66,11 @@ def figures() -> Iterator[Figure]:
         name = folder.relative_to(STORE).as_posix()
         if name == "dppg/small_epsilon":
             tables = _data(folder, STORE / "dppg/gap")
-            yield Figure(f"outputs/paper/{name}/figure.svg", tables, _small_epsilon)
+            yield Figure(
+                f"outputs/paper/{name}/figure.svg",
+                tables,
+                lambda out: draw_small(out / "figure.svg"),
+            )
         else:
             tables = _data(folder, *_kept(folder))
             tables += tuple(_PAPERS.glob(f"{folder.parent.name}.yaml"))
@@ -101,8 +108,6 @@ def _kept(folder: Path) -> list[Path]:
 
 def _item(folder: Path) -> Callable[[Path], Path]:
     def draw(out: Path) -> Path:
-        from privrl_bench.papers.pages import collect_results
-
         found = collect_results.paper_item(folder)
         if (
             found is None
@@ -115,17 +120,8 @@ def _item(folder: Path) -> Callable[[Path], Path]:
     return draw
 
 
-def _small_epsilon(out: Path) -> Path:
-    from privrl_bench.papers.pages.epsilon_figures import draw_small
-
-    return draw_small(out / "figure.svg")
-
-
 def _frontier(env: str) -> Callable[[Path], Path]:
     def draw(out: Path) -> Path:
-        from privrl_bench.papers.pages.dppg import measured
-        from privrl_bench.papers.pages.epsilon_figures import draw_frontier
-
         without = [sum(one.values) / len(one.values) for one in measured(env) if one.noise == 0]
         draw_frontier(measured(env), TASKS[env], max(without, default=None), out / f"{env}.svg")
         return out / f"{env}.svg"
@@ -134,8 +130,6 @@ def _frontier(env: str) -> Callable[[Path], Path]:
 
 
 def _learning_curve(out: Path) -> Path:
-    from privrl_bench.reporting.plots import learning_curve
-
     run = chosen("dppg/small_epsilon", "dppg/hopper/eval.episodes=50,eval.every=400000,seed=")[0]
     learning_curve(run, out / "hopper_curve.svg")
     return out / "hopper_curve.svg"

@@ -27,7 +27,7 @@ from privrl_bench.papers.pages.store import (
     without_repeats,
     z_of,
 )
-from privrl_bench.papers.paper_table import Cell
+from privrl_bench.papers.paper_item import Cell
 from privrl_bench.reporting.table_writer import compact
 
 _EVALUATED = "eval.episodes=50,eval.every=0,"

@@ -14,14 +14,27 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import re
 import sys
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from privrl_bench.papers.pages import figures
-from privrl_bench.papers.pages.blocks import BLOCKS
-from privrl_bench.papers.recomposed import difference
+from privrl_bench.composition.compose import compose
+from privrl_bench.composition.identity import identity
+from privrl_bench.errors import ConfigError
+from privrl_bench.papers.pages import (  # noqa: F401  (they register their blocks)
+    dppg,
+    figures,
+    kept_tables,
+    primorl,
+    state,
+)
+from privrl_bench.papers.pages.store import BLOCKS
 from privrl_bench.reporting.results_store import MADE_AT, RUNS_FILE
+from privrl_bench.reporting.run_loader import digest_of
 from privrl_bench.reporting.table_writer import csv_text
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -60,6 +73,29 @@ def problems() -> list[str]:
             lines.append(f"{page.relative_to(ROOT)}: a marker is not closed")
     lines += [f"no function for the block {name}" for name in sorted(found - set(BLOCKS))]
     return lines + [f"no block for the function {name}" for name in sorted(set(BLOCKS) - found)]
+
+
+def difference(row: Mapping[str, str]) -> str:
+    """What is wrong with a row, in words; empty if its overrides and its seed have its digest.
+
+    Numbers that a plan finds, z of an epsilon and rounds of a population, are the row's `settings`.
+    """
+    try:
+        composed = _composed(row["overrides"])
+    except ConfigError as error:
+        return f"cannot be composed: {error}"
+    known = {**composed, "seed": int(row["seed"])}
+    if known["fit_population"] or known.get("privacy.z", 0) is None:
+        recorded = json.loads(row["settings"])
+        found = {key: recorded[key] for key in ("privacy.z", "rounds") if key in recorded}
+        known |= {**found, "fit_population": False}
+    return "" if row["digest"] == digest_of(known) else "another digest"
+
+
+@cache
+def _composed(overrides: str) -> dict[str, Any]:
+    """The identity of overrides. Raises ConfigError."""
+    return identity(compose(overrides.split()))
 
 
 def mark(folder: Path) -> int:
