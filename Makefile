@@ -34,7 +34,6 @@ lint: setup
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/count_structure.py --check
 	$(BIN)/python -m privrl_bench.papers.pages.write_results --check
-	$(BIN)/python -m privrl_bench.papers.pages.write_outputs --check
 
 # The site in site/; a broken link is an error.
 docs: setup

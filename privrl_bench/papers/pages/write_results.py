@@ -1,6 +1,6 @@
 """Fill the results in README.md and docs/ from the results store in outputs/paper, and draw its figures.
 
-    python -m privrl_bench.papers.pages.write_results [--check | --mark | --redraw]
+    python -m privrl_bench.papers.pages.write_results [--check | --mark | --redraw | --outputs]
 
 A block is `<!-- results:NAME -->`, text, `<!-- /results -->`. Its text is replaced by that of the function
 `BLOCKS[NAME]` in privrl_bench/papers/pages. Figures are drawn if their tables have changed (figures.py),
@@ -8,6 +8,10 @@ with --redraw all of them. --check writes nothing and exits with 1 if a page or 
 differs. A block without a function, or a function without a block: exit 2.
 --mark fills the column `made_at` of every runs.csv for rows whose overrides do not give their digest today:
 with their commit, `unknown` if they have none. Rows that are marked stay so.
+--outputs runs the commands whose output the pages show, and pastes what they print. Such a block is
+`<!-- printed: COMMAND -->`, an indented text, `<!-- /printed -->`. `first=N` and `last=N` before the colon keep
+the first and the last lines of the output, with a line `...` for those between. Commands run in a new folder,
+so training runs are new. --check runs none: a block must be closed and have a text.
 """
 
 from __future__ import annotations
@@ -15,8 +19,12 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import os
 import re
+import shlex
+import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -40,6 +48,12 @@ from privrl_bench.reporting.table_writer import csv_text
 ROOT = Path(__file__).resolve().parents[3]
 UNKNOWN = "unknown"
 BLOCK = re.compile(r"(<!-- results:(\S+) -->)(.*?)(<!-- /results -->)", re.DOTALL)
+PRINTED = re.compile(
+    r"(<!-- printed(?P<kept>(?: (?:first|last)=\d+)*): (?P<command>.+?) -->\n\n)"
+    r"(?P<text>.*?)(\n<!-- /printed -->)",
+    re.DOTALL,
+)
+PROGRESS = re.compile(r"^\S+ \S+: [\d,]+ of [\d,]+ steps .*\n", re.MULTILINE)
 
 
 def pages() -> list[Path]:
@@ -63,6 +77,48 @@ def filled(text: str) -> str:
     return BLOCK.sub(replaced, text)
 
 
+def printed(command: str, folder: Path) -> str:
+    """What a command prints, without progress lines and with paths relative to its folder.
+
+    Raises:
+        SystemExit: the command failed.
+    """
+    program, *words = shlex.split(command)
+    path = Path(sys.executable).parent / program
+    done = subprocess.run(
+        [str(path), *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"error: {command}: exit code {done.returncode}\n{done.stderr}")
+    text = PROGRESS.sub("", done.stdout + done.stderr)
+    return text.replace(f"{folder.resolve()}/", "").replace(f"{folder}/", "")
+
+
+def kept(text: str, options: str) -> str:
+    """The lines of an output that a block keeps, indented."""
+    counts = {name: int(n) for name, n in re.findall(r"(first|last)=(\d+)", options)}
+    lines = text.rstrip().splitlines()
+    first, last = counts.get("first", 0), counts.get("last", 0)
+    if counts and len(lines) > first + last:
+        lines = [*lines[:first], *(["..."] if first and last else []), *lines[len(lines) - last :]]
+    return "".join(f"    {line.rstrip()}\n" if line.strip() else "\n" for line in lines)
+
+
+def with_outputs(text: str, folder: Path) -> str:
+    """A page with the output of all its blocks."""
+
+    def replaced(found: re.Match[str]) -> str:
+        print(f"  {found['command']}", flush=True)
+        return found[1] + kept(printed(found["command"], folder), found["kept"]) + found[5]
+
+    return PRINTED.sub(replaced, text)
+
+
 def problems() -> list[str]:
     """Blocks without a function, functions without a block, and markers without their counterpart."""
     found, lines = set(), []
@@ -71,6 +127,11 @@ def problems() -> list[str]:
         found |= set(names(text))
         if not len(names(text)) == text.count("<!-- results:") == text.count("<!-- /results -->"):
             lines.append(f"{page.relative_to(ROOT)}: a marker is not closed")
+        blocks = list(PRINTED.finditer(text))
+        if not len(blocks) == text.count("<!-- printed") == text.count("<!-- /printed -->"):
+            lines.append(f"{page.relative_to(ROOT)}: a block of a command is not closed")
+        empty = [one["command"] for one in blocks if not one["text"].strip()]
+        lines += [f"{page.relative_to(ROOT)}: {command}: empty" for command in empty]
     lines += [f"no function for the block {name}" for name in sorted(found - set(BLOCKS))]
     return lines + [f"no block for the function {name}" for name in sorted(set(BLOCKS) - found)]
 
@@ -118,6 +179,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if a page differs")
     parser.add_argument("--mark", action="store_true", help="mark rows with another digest today")
     parser.add_argument("--redraw", action="store_true", help="draw all figures")
+    parser.add_argument("--outputs", action="store_true", help="run the commands on the pages")
     options = parser.parse_args()
     if options.mark:
         for file in sorted((ROOT / "outputs" / "paper").rglob(RUNS_FILE)):
@@ -131,6 +193,9 @@ def main() -> int:
     for page in pages():
         text = page.read_text()
         new = filled(text)
+        if options.outputs and PRINTED.search(text):
+            with tempfile.TemporaryDirectory() as folder:
+                new = with_outputs(new, Path(folder))
         if new == text:
             continue
         code = int(options.check)
