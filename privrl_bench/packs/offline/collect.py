@@ -20,7 +20,7 @@ from privrl_bench.config.overrides import (
     plain_groups,
 )
 from privrl_bench.config.schema import RunConfig
-from privrl_bench.errors import ConfigError, suggest
+from privrl_bench.errors import ConfigError
 from privrl_bench.packs.offline.recording import Order, record_policy, record_runs, trained
 from privrl_bench.privacy.rules import rules
 from privrl_bench.training.crash import guarded
@@ -43,10 +43,11 @@ With a known policy (uniform, or a file of action values; see models/fixed_polic
 probability of its action: data for policy evaluation. The policy of a run acts stochastically, in the
 environment of its training unless `env` names another. The card of the dataset (a plot of returns, provenance,
 the overrides) is in outputs/collect/<name>. Rerun the same command to resume: it keeps the groups of `together`
-runs or episodes that were done. Of two values for one key the later one counts."""
+runs or episodes that were done. Words win over those of a preset."""
 ROOT = Path("outputs/collect")
 _OF_RUNS = ("runs", "steps", "name", "together")
 _OF_POLICY = ("policy", "episodes", "name", "together")
+_NOT_OF_POLICY = ("runs", "steps", "collect", "algo", "privacy", "data")
 _QUIET = ("log=none", "eval.every=0")
 
 
@@ -96,81 +97,66 @@ def _config_of(order: Order) -> RunConfig:
 
 def parse(arguments: Sequence[str]) -> Order:
     """Return the order of a command. Raises `ConfigError`."""
-    plays = any(word.partition("=")[0] == "policy" for word in arguments)
-    own, rest = _split(arguments, _OF_POLICY if plays else _OF_RUNS)
-    return _policy_order(own, rest) if plays else _runs_order(own, rest)
-
-
-def _runs_order(own: dict[str, str], rest: list[str]) -> Order:
-    if any(word.startswith("episodes=") for word in rest):
-        raise ConfigError(
-            "episodes", "goes with policy=<name>; training runs take runs= and steps="
-        )
-    preset = {}
-    for word in list(rest):
-        if word.startswith("+collect="):
-            rest.remove(word)
-            preset = _preset(word.partition("=")[2], _value("env", rest))
-    rest = later_wins(preset.pop("words", ()), rest)
-    own = {**{k: str(v) for k, v in preset.items()}, **own}
-    numbers = {"runs": "8", "steps": "20_000", "together": "64"} | own
-    runs, steps, together = (_integer(key, numbers[key]) for key in ("runs", "steps", "together"))
-    env = _value("env", rest)
-    if not env:
-        raise ConfigError(
-            "env",
-            "is missing; for example env=pendulum runs=6 steps=20_000; see privrl collect --help",
-        )
-    if not _value("algo", rest):
-        rest.insert(0, "algo=ddpg")
-    name = own.get("name", f"{env}/{_value('algo', rest)}-v0".replace("_", "-"))
-    return Order(name, together, tuple(rest), runs, steps)
-
-
-def _policy_order(own: dict[str, str], rest: list[str]) -> Order:
-    for word in rest:
-        key = word.partition("=")[0].lstrip("+")
-        if key in ("runs", "steps", "collect", "algo", "privacy", "data"):
-            raise ConfigError(
-                key, f"goes with training runs; policy= takes {', '.join(_OF_POLICY)}"
-            )
-    policy = own["policy"]
-    file = trained(policy)
-    env = _value("env", rest) or ("" if file is None else str(file.env["name"]))
-    if not env:
-        raise ConfigError("env", "is missing; for example env=chain policy=uniform episodes=1_000")
-    # Of a path, the file's name.
-    short = re.sub(r"^.*/|\.json", "", policy) if file is None else f"{file.algo['name']}-policy"
-    short = re.sub(r"[^a-zA-Z0-9]+", "-", short).strip("-").lower()
-    return Order(
-        own.get("name", f"{env}/{short}-v0".replace("_", "-")),
-        _integer("together", own.get("together", "256")),
-        tuple(rest),
-        policy=policy,
-        episodes=_integer("episodes", own.get("episodes", "1_000")),
-    )
-
-
-def _split(arguments: Sequence[str], keys: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Return the words of this command by key, and those of a run. Raises `ConfigError`."""
+    plays = any(word.startswith("policy=") for word in arguments)
+    keys, other = (_OF_POLICY, _NOT_OF_POLICY) if plays else (_OF_RUNS, ("episodes",))
     own: dict[str, str] = {}
     rest: list[str] = []
     for word in arguments:
         key, _, value = word.partition("=")
-        if key in keys:
-            if own.get(key, value) != value:
-                raise ConfigError(key, f"given twice, as {own[key]} and {value}; give it once")
-            own[key] = value
-        else:
-            near = suggest(key, keys) if "." not in key and "=" not in word else ""
-            if near:
-                raise ConfigError("", f"{word!r} is not a word of the form key=value{near}")
+        if key.lstrip("+") in other:
+            whose = "training runs" if plays else "policy=<name>"
+            raise ConfigError(key.lstrip("+"), f"goes with {whose}; this takes {', '.join(keys)}")
+        if key not in keys:
             rest.append(word)
+        elif own.setdefault(key, value) != value:
+            raise ConfigError(key, f"given twice, as {own[key]} and {value}; give it once")
     check_repeated(config.parse(plain_groups(rest)))
     for key in ("rounds", "total_steps", "eval.every", "log"):
         if key in explicit_keys(rest):
             raise ConfigError(key, f"is set by this command, which takes {', '.join(keys)}")
-    return own, rest
+    return _policy_order(own, rest) if plays else _runs_order(own, rest)
+
+
+def _runs_order(own: dict[str, str], rest: list[str]) -> Order:
+    preset: dict[str, Any] = {}
+    for word in [word for word in rest if word.startswith("+collect=")]:
+        rest.remove(word)
+        preset = _preset(word.partition("=")[2], _value("env", rest))
+    rest = later_wins(preset.pop("words", ()), rest)
+    own = {"runs": "8", "steps": "20_000", **{k: str(v) for k, v in preset.items()}, **own}
+    env = _given("env", rest, "env=pendulum runs=6 steps=20_000; see privrl collect --help")
+    if not _value("algo", rest):
+        rest.insert(0, "algo=ddpg")
+    numbers = {key: _integer(key, own[key]) for key in ("runs", "steps")}
+    return _order(own, f"{env}/{_value('algo', rest)}", "64", rest, **numbers)
+
+
+def _policy_order(own: dict[str, str], rest: list[str]) -> Order:
+    policy = own["policy"]
+    file = trained(policy)
+    if file is None:
+        env = _given("env", rest, "env=chain policy=uniform episodes=1_000")
+        short = re.sub(r"^.*/|\.json", "", policy)  # of a path, the file's name
+    else:
+        env = _value("env", rest) or str(file.env["name"])
+        short = f"{file.algo['name']}-policy"
+    short = re.sub(r"[^a-zA-Z0-9]+", "-", short).strip("-").lower()
+    episodes = _integer("episodes", own.get("episodes", "1_000"))
+    return _order(own, f"{env}/{short}", "256", rest, policy=policy, episodes=episodes)
+
+
+def _order(own: dict[str, str], name: str, together: str, rest: list[str], **more: Any) -> Order:
+    """Return an order with these values where the words give none."""
+    name = own.get("name", f"{name}-v0".replace("_", "-"))
+    return Order(name, _integer("together", own.get("together", together)), tuple(rest), **more)
+
+
+def _given(key: str, words: Sequence[str], example: str) -> str:
+    """Return the value of a key. Raises `ConfigError`: it is missing."""
+    found = _value(key, words)
+    if not found:
+        raise ConfigError(key, f"is missing; for example {example}")
+    return found
 
 
 def _value(key: str, words: Sequence[str]) -> str:

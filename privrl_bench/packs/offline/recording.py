@@ -146,8 +146,7 @@ def record_policy(order: Order, config: RunConfig, root: Path) -> int:
     parts = [part(range(k, min(k + order.together, order.episodes))) for k in firsts]
     label = f"{order.policy} {config.env.label}"
     try:
-        # A policy that was trained again at the same path has another `about`.
-        return _record(order._replace(policy=about), root, config, card, parts, label)
+        return _record(order, root, config, card, parts, label)
     finally:
         slots.close()
 
@@ -163,7 +162,7 @@ def _record(
     """Play the parts that are not there, and write the dataset; see `record_runs`."""
     if _exists(order.name, card):
         return 0
-    folder = _begin(order, root, config, card["description"])
+    folder, played_by = _begin(order, root, config, card)
     paths = [folder / "parts" / f"{k:06d}" for k in range(len(parts))]
     total, unit = (
         (order.runs * order.steps, "steps") if order.runs else (order.episodes, "episodes")
@@ -182,6 +181,7 @@ def _record(
                 Trajectories.of(episodes).save(path)
     finally:
         progress.close()
+    card |= {"provenance": played_by}
     return _publish(order.name, [Trajectories.load(path) for path in paths], config, card, folder)
 
 
@@ -211,10 +211,8 @@ def _exists(name: str, card: dict[str, Any]) -> bool:
     if name not in local_ids():
         return False
     found = open_dataset(name)
-    there = found.card
-    same = there.get("description") == card["description"]
-    if not same or sorted(there.get("words", ())) != sorted(card["words"]):
-        what = there.get("description") or "not by privrl collect"
+    if _ordered(found.card) != _ordered(card):
+        what = found.card.get("description") or "not by privrl collect"
         raise ConfigError(
             "name", f"{name} exists, made with another request ({what}); give another name="
         )
@@ -222,20 +220,28 @@ def _exists(name: str, card: dict[str, Any]) -> bool:
     return True
 
 
-def _begin(order: Order, root: Path, config: RunConfig, label: str) -> Path:
-    """Return the work folder, of one order, with what it is made by. Raises `ConfigError`."""
+def _ordered(card: dict[str, Any]) -> list[Any]:
+    """What was ordered, of a card; a policy that was trained again at its path has another description."""
+    return [card.get("description"), sorted(card.get("words", ()))]
+
+
+def _begin(
+    order: Order, root: Path, config: RunConfig, card: dict[str, Any]
+) -> tuple[Path, dict[str, Any]]:
+    """Return the work folder, of one order, and what its first process was. Raises `ConfigError`."""
     one_thread()
     folder = root / order.name.replace("/", "-")
     check_folder("", folder)
     check_folder("MINARI_DATASETS_PATH", datasets_root())
-    path, mine = folder / "order.json", order._asdict() | {"words": sorted(order.words)}
-    if path.exists() and json.loads(path.read_text()) != mine:
+    path, mine = folder / "order.json", [*_ordered(card), order.together]
+    known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"order": mine}
+    if known["order"] != mine:
         raise ConfigError("name", f"{folder} was begun with other words; give another name=")
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(path, mine)
-    note_provenance(folder, config)
-    print(f"collect {order.name}: {label}\n  folder  {folder}", flush=True)
-    return folder
+    played_by = known.get("provenance") or provenance(config)
+    write_json(path, {"order": mine, "provenance": played_by})
+    print(f"collect {order.name}: {card['description']}\n  folder  {folder}", flush=True)
+    return folder, played_by
 
 
 def _publish(
@@ -244,7 +250,6 @@ def _publish(
     """Write the Minari dataset, its card and a plot of its returns; returns the exit code."""
     returns = np.concatenate([part.returns() for part in parts])
     chances = [part.behavior_probs.min() for part in parts if part.behavior_probs is not None]
-    first, *later = noted_provenance(folder)
     card = card | {
         **({"smallest_chance": float(min(chances))} if chances else {}),
         "users": SIMULATED,  # declared users are refused or simulated
@@ -253,8 +258,6 @@ def _publish(
             "mean": float(returns.mean()),
             "quantiles": np.quantile(returns, _QUANTILES).round(2).tolist(),
         },
-        "provenance": first,
-        "resumed_by": later,
     }
     env = make_env(config.env)
     spaces = env.observation_space, env.action_space
@@ -358,16 +361,3 @@ class TrainedPlayer:
             return file.policy.to_env(found), None
 
         return act
-
-
-def noted_provenance(folder: Path) -> list[dict[str, Any]]:
-    """Return the provenance of every process that worked in a folder, each once, in order."""
-    path = folder / "made_by.json"
-    return list(json.loads(path.read_text())) if path.exists() else []
-
-
-def note_provenance(folder: Path, config: RunConfig) -> None:
-    """Add the provenance of this process to the folder's."""
-    known, now = noted_provenance(folder), provenance(config)
-    if now not in known:
-        write_json(folder / "made_by.json", [*known, now])

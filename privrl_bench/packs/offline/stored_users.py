@@ -39,68 +39,6 @@ _COLLECTORS = ("ddpg", "sac", "ppo", "a2c")
 _ROUNDING = 1e-5  # of an action's bound, relative or absolute
 
 
-class PaddedUsers:
-    """Recorded episodes of users, padded to a batch [R, U, T, ...].
-
-    Args:
-        shape: R, U, T.
-        steps: zeros [R, U, T, ...] of `blank`; they are filled in place.
-        with_probs: episodes have the probabilities of their actions under the behavior policy.
-    """
-
-    def __init__(self, shape: BatchShape, steps: dict[str, Tensor], with_probs: bool):
-        leading = (shape.replicas, shape.users, shape.steps)
-        self.steps = steps
-        self.valid = torch.zeros(leading[:2], dtype=torch.bool)
-        self._arrays = {name: x.numpy() for name, x in steps.items()}
-        self._probs = torch.ones(leading) if with_probs else None
-        self._returns: list[list[float]] = [[] for _ in range(shape.replicas)]
-        self._used = np.zeros(leading[:2], np.int64)
-
-    def add(
-        self,
-        r: int,
-        slot: int,
-        obs: np.ndarray,
-        actions: np.ndarray,
-        rewards: np.ndarray,
-        terminated: np.ndarray | bool,
-        probs: np.ndarray | None = None,
-    ) -> None:
-        """Append one episode of n >= 1 steps to a user's steps; the user becomes valid.
-
-        Args:
-            r: replica of the user.
-            slot: of the user.
-            obs: [n + 1, D].
-            actions: [n, ...].
-            rewards: [n].
-            terminated: [n], or of the last step.
-            probs: [n] probabilities of the actions under the behavior policy.
-        """
-        start = int(self._used[r, slot])
-        end = start + len(rewards)
-        into, to = self._arrays, slice(start, end)
-        into["obs"][r, slot, to], into["next_obs"][r, slot, to] = obs[:-1], obs[1:]
-        into["actions"][r, slot, to], into["rewards"][r, slot, to] = actions, rewards
-        into["terminated"][r, slot, end - 1 if np.ndim(terminated) == 0 else to] = terminated
-        into["done"][r, slot, end - 1] = True
-        into["mask"][r, slot, to] = True
-        if self._probs is not None and probs is not None:
-            self._probs.numpy()[r, slot, to] = probs
-        self.valid[r, slot] = True
-        self._used[r, slot] = end
-        self._returns[r].append(float(rewards.sum(dtype=np.float64)))
-
-    def batch(self, invalid: Sequence[float]) -> UserBatch:
-        """The batch; `invalid`: users of each replica without usable data."""
-        both = zip(self._returns, invalid, strict=True)
-        stats = [train_stats(returns, count) for returns, count in both]
-        return UserBatch(
-            **cast(Any, self.steps), valid=self.valid, stats=stats, behavior_probs=self._probs
-        )
-
-
 def collect_command(dataset_id: str) -> str | None:
     """The command that makes a dataset of this id; None if the id does not name an environment of the package.
 
@@ -200,33 +138,42 @@ class StoredUsers(Collector):
         """Observations [n, D] from stored ones."""
         return obs
 
-    def padded(self, cohort: Cohort, obs_dim: int) -> tuple[PaddedUsers, Tensor]:
-        """The trajectories of the members, and their numbers [R, U], -1 for an empty slot."""
+    def padded(self, cohort: Cohort, obs_dim: int) -> UserBatch:
+        """The trajectories of the members, as they are stored, with the users' numbers."""
         assert cohort.members is not None
         stored, shape = self.stored(), self.shape
         leading = (shape.replicas, shape.users, shape.steps)
         steps = blank(leading, obs_dim, stored[0].actions.shape[1:])
-        users = PaddedUsers(shape, steps, stored[0].behavior_probs is not None)
+        named = ["actions", "rewards", "terminated"]
+        if stored[0].behavior_probs is not None:
+            named.append("behavior_probs")
+            steps["behavior_probs"] = torch.ones(leading)
+        into = {name: x.numpy() for name, x in steps.items()}
         numbers = torch.full(leading[:2], -1)
+        returns: list[list[float]] = [[] for _ in range(shape.replicas)]
         for r, who in enumerate(cohort.members):
             flat = stored[r]
             for slot, user in enumerate(who):
+                start = 0
                 for k in self.episodes_of(int(user)):
                     numbers[r, slot] = int(user)
                     first, last = int(flat.starts[k]), int(flat.starts[k + 1])
-                    if last > first:
-                        users.add(
-                            r,
-                            slot,
-                            self.observed(flat.observations[first + k : last + k + 1]),
-                            flat.actions[first:last],
-                            flat.rewards[first:last],
-                            flat.terminated[first:last],
-                            None
-                            if flat.behavior_probs is None
-                            else flat.behavior_probs[first:last],
-                        )
-        return users, numbers
+                    if last == first:
+                        continue
+                    obs = self.observed(flat.observations[first + k : last + k + 1])
+                    end = start + last - first
+                    into["obs"][r, slot, start:end] = obs[:-1]
+                    into["next_obs"][r, slot, start:end] = obs[1:]
+                    for name in named:
+                        into[name][r, slot, start:end] = getattr(flat, name)[first:last]
+                    into["done"][r, slot, end - 1] = True
+                    into["mask"][r, slot, start:end] = True
+                    returns[r].append(float(flat.rewards[first:last].sum(dtype=np.float64)))
+                    start = end
+        valid = steps["mask"].any(-1)
+        unusable = ((numbers >= 0) & ~valid).sum(-1).tolist()
+        stats = [train_stats(*one) for one in zip(returns, map(float, unusable), strict=True)]
+        return UserBatch(**cast(Any, steps), valid=valid, stats=stats, numbers=numbers)
 
 
 class DatasetCollector(StoredUsers):
@@ -259,16 +206,15 @@ class DatasetCollector(StoredUsers):
 
         They are numbered, so that a user's own random numbers do not depend on who else joins.
         """
-        users, numbers = self.padded(cohort, self._width)
-        steps, batch = users.steps, users.batch([0.0] * self.shape.replicas)
-        steps["obs"], steps["next_obs"] = self._scaled(batch.obs), self._scaled(batch.next_obs)
+        users = self.padded(cohort, self._width)
+        steps = {name: getattr(users, name) for name in ("mask", "obs", "next_obs", "actions")}
+        steps |= {name: self._scaled(steps[name]) for name in ("obs", "next_obs")}
         clear_idle(steps)
         return replace(
-            batch,
+            users,
             obs=steps["obs"],
             next_obs=steps["next_obs"],
-            rewards=self._rewards(batch.rewards),
-            numbers=numbers,
+            rewards=self._rewards(users.rewards),
         )
 
     def _scaled(self, obs: Tensor) -> Tensor:
@@ -386,12 +332,7 @@ class BehaviorCollector(StoredUsers):
 
     def collect(self, policy_params: Tensor, round_index: int, cohort: Cohort) -> UserBatch:
         """The trajectories of the members; `policy_params` and the round change nothing."""
-        assert cohort.members is not None
-        users, _ = self.padded(cohort, self._spec.obs_dim)
-        there = users.valid.sum(-1).tolist()
-        return users.batch(
-            [float(len(who) - n) for who, n in zip(cohort.members, there, strict=True)]
-        )
+        return replace(self.padded(cohort, self._spec.obs_dim), numbers=None)
 
 
 def _joined(parts: list[dict[str, np.ndarray]]) -> Trajectories:

@@ -214,7 +214,7 @@ def test_an_interrupted_collection_equals_a_whole_one(monkeypatch):
         ),
         (["env=acrobot"], "policy: own.json is for MountainCar-v0, not for env=acrobot"),
         (["envv=x"], "envv: no such key"),
-        (["episode"], "'episode' is not a word of the form key=value (did you mean episodes?)"),
+        (["episode"], "cannot read 'episode'; write key=value"),
         (["name=none"], "name: "),
     ],
     ids=str,

@@ -10,9 +10,9 @@ from privrl_bench.models.bounded import SquashedPolicy
 from privrl_bench.models.mlp import Mlp
 from privrl_bench.packs.offline.model_based.ensemble import (
     Ensemble,
-    ModelRollouts,
     Units,
     aleatoric,
+    model_rollouts,
     n_step,
     pairwise,
 )
@@ -51,7 +51,9 @@ def rollouts(uncertainty, penalty, length, gamma, n=1, bound=10.0):
     config = PrimorlConfig(
         uncertainty=uncertainty, penalty=penalty, rollout_length=length, gamma=gamma, n_step=n
     )
-    return ModelRollouts(ENSEMBLE, POLICY, config, bound)
+    return lambda models, actor, starts, draws: model_rollouts(
+        ENSEMBLE, POLICY, config, (models, actor), starts, draws, bound
+    )
 
 
 def by_hand(models, actor, starts, uncertainty, penalty, length, bound):

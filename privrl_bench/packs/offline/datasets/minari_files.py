@@ -358,9 +358,6 @@ def write_minari(
         ConfigError: On data.id: the id is malformed or exists, the action space is not supported, an
             episode is invalid (see `check_episode`), there are none, or only some name their user.
     """
-    import gymnasium as gym
-    import minari
-    from minari.dataset.minari_storage import MinariStorage
     from minari.namespace import create_namespace, list_local_namespaces
 
     namespace = check_id(dataset_id)
@@ -372,33 +369,15 @@ def write_minari(
         raise ConfigError(
             "data.id", f"{dataset_id} exists already at {folder}; choose another name or version"
         )
-    spec = None
-    with contextlib.suppress(gym.error.Error, ImportError):  # not registered
-        spec = gym.spec(env_id) if env_id is not None else None
     folder.parent.mkdir(parents=True, exist_ok=True)
+    spaces = flat_space(observation_space), flat_action_space(action_space)
     # Hidden, so that neither Minari nor `local_ids` lists it.
     with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder.parent) as temporary:
         inside = Path(temporary) / "dataset"
         inside.mkdir()
-        storage = MinariStorage.new(
-            inside / "data",
-            observation_space=flat_space(observation_space),
-            action_space=flat_action_space(action_space),
-            env_spec=spec,
-            data_format="hdf5",
-        )
-        storage.update_metadata(
-            {
-                "dataset_id": dataset_id,
-                "minari_version": minari.__version__,
-                **{key: card[key] for key in _STANDARD if card.get(key) is not None},
-                METADATA_KEY: {"env_id": env_id, "card": card},
-            }
-        )
+        storage = _new_storage(dataset_id, inside / "data", env_id, spaces, card)
         users: dict[int, str] = {}
-        storage.update_episodes(
-            _buffers(episodes, users, storage.observation_space, storage.action_space)
-        )
+        storage.update_episodes(_buffers(episodes, users, *spaces))
         count = storage.total_episodes
         if not count:
             raise ConfigError("data.id", "there are no episodes")
@@ -411,6 +390,34 @@ def write_minari(
             create_namespace(namespace)
         os.rename(inside, folder)
     return folder
+
+
+def _new_storage(
+    dataset_id: str,
+    folder: Path,
+    env_id: str | None,
+    spaces: tuple[gym.Space, gym.Space],
+    card: dict[str, Any],
+) -> Any:
+    """Return Minari's storage without episodes, with the metadata of `write_minari`."""
+    import gymnasium as gym
+    import minari
+    from minari.dataset.minari_storage import MinariStorage
+
+    spec = None
+    with contextlib.suppress(gym.error.Error, ImportError):  # not registered
+        spec = gym.spec(env_id) if env_id is not None else None
+    seen, acted = spaces
+    storage = MinariStorage.new(folder, seen, acted, env_spec=spec, data_format="hdf5")
+    storage.update_metadata(
+        {
+            "dataset_id": dataset_id,
+            "minari_version": minari.__version__,
+            **{key: card[key] for key in _STANDARD if card.get(key) is not None},
+            METADATA_KEY: {"env_id": env_id, "card": card},
+        }
+    )
+    return storage
 
 
 def _buffers(

@@ -58,10 +58,6 @@ class Ensemble:
         """Return initial parameters [M * size]; members differ."""
         return torch.cat([self.net.init(generator, 1.0) for _ in range(self.members)])
 
-    def draw(self, generator: torch.Generator, size: int) -> Tensor:
-        """Draw standard normals [size, D + 1], for sampling from a member's Gaussian."""
-        return torch.randn(size, self.targets, generator=generator)
-
     def target(self, obs: Tensor, next_obs: Tensor, reward: Tensor) -> Tensor:
         """Return standardised targets [..., D + 1]."""
         raw = torch.cat([next_obs - obs, reward.unsqueeze(-1)], dim=-1)
@@ -93,7 +89,12 @@ class Ensemble:
     def loss(self, outputs: Tensor, target: Tensor) -> Tensor:
         """Compute the mean [...] over steps and targets of twice the Gaussian NLL, up to a constant."""
         mean, log_var = self.heads(outputs)
-        return ((mean - target).square() * (-log_var).exp() + log_var).mean((-1, -2))
+        return likelihood(mean, log_var, target).mean((-1, -2))
+
+
+def likelihood(mean: Tensor, log_var: Tensor, target: Tensor) -> Tensor:
+    """Twice the Gaussian negative log-likelihood of `target`, elementwise, up to a constant."""
+    return (mean - target).square() * (-log_var).exp() + log_var
 
 
 # --- rollouts
@@ -151,58 +152,51 @@ def n_step(steps: list[Batch], n: int) -> list[Batch]:
 UNCERTAINTY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"ma": aleatoric, "mpd": pairwise}
 
 
-@dataclass(frozen=True)
-class ModelRollouts:
-    """Rollouts of a policy in the pessimistic model.
+def model_rollouts(
+    ensemble: Ensemble,
+    policy: SquashedPolicy,
+    config: ModelBasedConfig,
+    params: tuple[Tensor, Tensor],
+    starts: Tensor,
+    draws: list[torch.Generator],
+    bound: float = 10.0,
+) -> Batch:
+    """Simulate B rollouts of H steps of a policy in the pessimistic model, for each replica.
 
-    Attributes:
+    Args:
         ensemble: the models.
         policy: the policy.
         config: length, penalty and discount of the rollouts.
+        params: [R, M * P] of the ensembles, and [R, P] of the policies.
+        starts: [R, B, D] initial observations.
+        draws: random stream of each replica.
         bound: scaled observations are clamped to [-bound, bound], a public constant.
+
+    Returns:
+        Transitions [R, H * B, ...].
     """
-
-    ensemble: Ensemble
-    policy: SquashedPolicy
-    config: ModelBasedConfig
-    bound: float = 10.0
-
-    def __call__(
-        self, models: Tensor, actor: Tensor, starts: Tensor, draws: list[torch.Generator]
-    ) -> Batch:
-        """Simulate B rollouts of H steps for each replica.
-
-        Args:
-            models: [R, M * P] parameters of the ensembles.
-            actor: [R, P] parameters of the policies.
-            starts: [R, B, D] initial observations.
-            draws: random stream of each replica.
-
-        Returns:
-            Transitions [R, H * B, ...].
-        """
-        units, members, config = self.ensemble.units, self.ensemble.members, self.config
-        unsure = UNCERTAINTY[config.uncertainty]
-        size, width = starts.shape[1], self.ensemble.targets
-        steps = []
-        with torch.inference_mode():
-            act, obs = self.policy.sampler(actor), starts
-            for _ in range(config.rollout_length):
-                noise = torch.stack([self.policy.draw(g, size) for g in draws])
-                action = act(obs, noise)
-                mean, log_var = self.ensemble.predict(models, torch.cat([obs, action], dim=-1))
-                member = torch.stack([torch.randint(members, (size,), generator=g) for g in draws])
-                spread = torch.stack([self.ensemble.draw(g, size) for g in draws])
-                chosen = member[:, None, :, None].expand(-1, 1, -1, width)
-                drawn = (
-                    mean.gather(1, chosen)
-                    + (0.5 * log_var.gather(1, chosen)).exp() * spread[:, None]
-                )
-                change = drawn.squeeze(1) * units.std + units.mean
-                after = (obs + change[..., :-1]).clamp(-self.bound, self.bound)
-                worst = config.penalty * units.std[-1] * unsure(mean, log_var)
-                later = torch.full(obs.shape[:2], config.gamma)
-                steps.append(Batch(obs, action, change[..., -1] - worst, after, later))
-                obs = after
-        steps = n_step(steps, config.n_step)
-        return Batch(*(torch.cat(parts, dim=1) for parts in zip(*steps, strict=True)))
+    units, unsure = ensemble.units, UNCERTAINTY[config.uncertainty]
+    models, actor = params
+    size, width = starts.shape[1], ensemble.targets
+    steps = []
+    with torch.inference_mode():
+        act, obs = policy.sampler(actor), starts
+        for _ in range(config.rollout_length):
+            noise = torch.stack([policy.draw(g, size) for g in draws])
+            action = act(obs, noise)
+            mean, log_var = ensemble.predict(models, torch.cat([obs, action], dim=-1))
+            member = torch.stack(
+                [torch.randint(ensemble.members, (size,), generator=g) for g in draws]
+            )
+            spread = torch.stack([torch.randn(size, width, generator=g) for g in draws])
+            chosen = member[:, None, :, None].expand(-1, 1, -1, width)
+            std = (0.5 * log_var.gather(1, chosen)).exp()
+            drawn = mean.gather(1, chosen) + std * spread[:, None]
+            change = drawn.squeeze(1) * units.std + units.mean
+            after = (obs + change[..., :-1]).clamp(-bound, bound)
+            worst = config.penalty * units.std[-1] * unsure(mean, log_var)
+            later = torch.full(obs.shape[:2], config.gamma)
+            steps.append(Batch(obs, action, change[..., -1] - worst, after, later))
+            obs = after
+    steps = n_step(steps, config.n_step)
+    return Batch(*(torch.cat(parts, dim=1) for parts in zip(*steps, strict=True)))

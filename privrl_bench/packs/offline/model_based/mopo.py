@@ -21,6 +21,7 @@ from privrl_bench.algorithms.pooled_algorithm import POOLED, POOLED_CAVEAT
 from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.functional.optim import Adam, adam_step
 from privrl_bench.functional.rng import Streams
+from privrl_bench.packs.offline.model_based.ensemble import likelihood
 from privrl_bench.packs.offline.model_based.model_based_settings import MopoConfig
 from privrl_bench.packs.offline.model_based.offline_training import ModelBased, with_first
 from privrl_bench.privacy.contribution import Block, Contribution, Released
@@ -87,9 +88,8 @@ class Mopo(ModelBased):
             x, y = inputs.take_along_dim(rows, 1), targets.take_along_dim(rows, 1)
             leaf = now.detach().requires_grad_()
             mean, log_var = self.ensemble.predict(leaf, x)
-            error = (mean - y.unsqueeze(1)).square() * (-log_var).exp()
             weight = (self.config.nll_beta * log_var.detach()).exp()
-            loss = (weight * (error + log_var)).mean((2, 3)).sum()
+            loss = (weight * likelihood(mean, log_var, y.unsqueeze(1))).mean((2, 3)).sum()
             (grad,) = torch.autograd.grad(loss, leaf)
             grad = grad + self.config.model_decay * now
             now, adam = adam_step(now, grad, adam, self.config.model_lr, eps=1e-8)

@@ -32,7 +32,12 @@ from privrl_bench.functional.averaging import AVERAGE, averaged
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.bounded import SquashedPolicy
 from privrl_bench.models.mlp import Mlp
-from privrl_bench.packs.offline.model_based.ensemble import Ensemble, ModelRollouts, Units
+from privrl_bench.packs.offline.model_based.ensemble import (
+    Ensemble,
+    Units,
+    likelihood,
+    model_rollouts,
+)
 from privrl_bench.packs.offline.model_based.model_based_settings import ModelBasedConfig
 from privrl_bench.privacy.contribution import Contribution, Released
 from privrl_bench.types import State, UserBatch
@@ -83,7 +88,6 @@ class ModelBased(Algorithm):
             -float(spec.actions) if entropy is None else entropy,
             config.temperature,
         )
-        self._model_rollouts = ModelRollouts(self.ensemble, self.policy, config)
 
     def terms(self) -> AlgorithmTerms:
         """Policy training goes on after the last release."""
@@ -173,8 +177,7 @@ class ModelBased(Algorithm):
             step = max(len(self._inputs) // _CHECKED, 1)
             x = self._inputs[::step].expand(len(tensors["model"]), -1, -1)
             mean, log_var = self.ensemble.predict(tensors["model"], x)
-            error = mean - self._targets[::step]
-            loss = (error.square() * (-log_var).exp() + log_var).mean((1, 2, 3)).unsqueeze(-1)
+            loss = likelihood(mean, log_var, self._targets[::step]).mean((1, 2, 3)).unsqueeze(-1)
         loss, going = loss.clone(), ~tensors["stopped"].bool()
         best = tensors["best_loss"]
         progress = (loss < best - _PROGRESS * best.abs()) | (best.isinf() & loss.isfinite())
@@ -216,7 +219,10 @@ class ModelBased(Algorithm):
         for step in range(config.policy_steps):
             if step % config.rollout_every == 0:
                 begin = self.starts(tensors, draws)
-                memory.append(self._model_rollouts(tensors["best"], now["actor"], begin, draws))
+                params = tensors["best"], now["actor"]
+                memory.append(
+                    model_rollouts(self.ensemble, self.policy, config, params, begin, draws)
+                )
                 pool = Batch(*(torch.cat(parts, dim=1) for parts in zip(*memory, strict=True)))
             size = pool.obs.shape[1]
             rows = torch.stack([torch.randint(size, (config.batch,), generator=g) for g in draws])

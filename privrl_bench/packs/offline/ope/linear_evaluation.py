@@ -209,6 +209,15 @@ def behavior_probs_of(known: FixedPolicy, obs: Tensor, actions: Tensor) -> Tenso
 # --- the base
 
 
+def _known(key: str, name: str, context: AlgorithmContext) -> FixedPolicy:
+    """The known policy of a name. Raises `ConfigError` on `key`."""
+    assert context.env is not None
+    try:
+        return fixed_policy(name, context.env, context.spec)
+    except ConfigError as error:
+        raise ConfigError(key, error.problem) from None
+
+
 class EvaluationAlgorithm(Algorithm):
     """Base class: features, importance ratios and the initial state."""
 
@@ -220,18 +229,10 @@ class EvaluationAlgorithm(Algorithm):
         assert context.behavior_policy is not None
         self.config, self._context = config, context
         self.features = features(config.features, config.order, context.env, context.spec)
-        try:
-            self.policy = ActingPolicy(
-                fixed_policy(context.behavior_policy, context.env, context.spec)
-            )
-        except ConfigError as error:
-            raise ConfigError("data.policy", error.problem) from None
+        self.policy = ActingPolicy(_known("data.policy", context.behavior_policy, context))
         self.target = None
         if config.target not in (None, context.behavior_policy):
-            try:
-                self.target = fixed_policy(str(config.target), context.env, context.spec)
-            except ConfigError as error:
-                raise ConfigError("algo.target", error.problem) from None
+            self.target = _known("algo.target", str(config.target), context)
 
     def terms(self) -> AlgorithmTerms:
         """The unit is one trajectory; what is public, and hyperparameters chosen outside the budget."""
@@ -308,11 +309,7 @@ def shares(mask: Tensor, weighting: str, whole: int) -> Tensor:
 
 def flat_steps(users: UserBatch) -> UserBatch:
     """Concatenate all users' steps without padding, [N, ...]; `valid` stays [R, U]."""
-
-    def part(x: Tensor) -> Tensor:
-        return x[users.mask]
-
-    return _each(users, part, users.valid)
+    return _each(users, lambda x: x[users.mask], users.valid)
 
 
 def unpadded(users: UserBatch, r: int) -> UserBatch:
@@ -321,11 +318,7 @@ def unpadded(users: UserBatch, r: int) -> UserBatch:
     Replicas are separate, so that no sum over steps depends on other replicas, not even in its rounding.
     """
     length = int(users.mask[r].sum(-1).max())
-
-    def part(x: Tensor) -> Tensor:
-        return x[r : r + 1, :, :length]
-
-    return _each(users, part, users.valid[r : r + 1])
+    return _each(users, lambda x: x[r : r + 1, :, :length], users.valid[r : r + 1])
 
 
 def _each(users: UserBatch, part: Callable[[Tensor], Tensor], valid: Tensor) -> UserBatch:
@@ -406,15 +399,35 @@ def ridge_solve(A: Tensor, b: Tensor, level: Tensor) -> Tensor:
     return solve(wide + ridge * torch.eye(wide.shape[-1], dtype=wide.dtype), b)
 
 
-class DpLstd(EvaluationAlgorithm):
-    """DP-LSTD. State tensor: `theta` [R, d]."""
-
-    config: DpLstdConfig
+class LinearSystem(EvaluationAlgorithm):
+    """Base of algorithms that release sums A and b over users, and solve A theta = b."""
 
     def blocks(self) -> tuple[Block, ...]:
         """See `Algorithm.blocks`: A [d, d] and b [d] of a user, clipped as one vector."""
         d = self.features.size
         return (Block("sums", d * d + d, self._context.privacy.clip),)
+
+    def sums(self, users: UserBatch, whole: int) -> Tensor:
+        """Return A and b [..., U, d d + d] of every user's trajectory; `whole` is T."""
+        share = shares(users.mask, self.config.weighting, whole)  # type: ignore[attr-defined]
+        found = moments(self.steps_of(users, share), self.config.gamma)
+        return torch.cat([found.A.flatten(-2), found.b], dim=-1)
+
+    @abstractmethod
+    def solution(self, A: Tensor, b: Tensor) -> Tensor:
+        """Return theta [R, d]."""
+
+    def server(self, state: State, released: Released) -> State:
+        """See `Algorithm.server`: solve the released system."""
+        d = self.features.size
+        A, b = released.values["sums"].double().split([d * d, d], dim=-1)
+        return State(state.round + 1, {"theta": self.solution(A.reshape(-1, d, d), b).float()})
+
+
+class DpLstd(LinearSystem):
+    """DP-LSTD. State tensor: `theta` [R, d]."""
+
+    config: DpLstdConfig
 
     def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """See `Algorithm.user_update`: A and b of every user's trajectory.
@@ -422,16 +435,11 @@ class DpLstd(EvaluationAlgorithm):
         Guarantee:
             Row u is a function of user u's trajectory and public policies.
         """
-        share = shares(users.mask, self.config.weighting, users.mask.shape[-1])
-        found = moments(self.steps_of(users, share), self.config.gamma)
-        return Contribution({"sums": torch.cat([found.A.flatten(-2), found.b], -1)}, users.valid)
+        return Contribution({"sums": self.sums(users, users.mask.shape[-1])}, users.valid)
 
-    def server(self, state: State, released: Released) -> State:
-        """See `Algorithm.server`: solve the noised system."""
-        d = self.features.size
-        A, b = released.values["sums"].double().split([d * d, d], dim=-1)
-        theta = ridge_solve(A.reshape(-1, d, d), b, self.config.ridge * self._noise)
-        return State(state.round + 1, {"theta": theta.float()})
+    def solution(self, A: Tensor, b: Tensor) -> Tensor:
+        """See `LinearSystem.solution`: with a ridge, for the noised system."""
+        return ridge_solve(A, b, self.config.ridge * self._noise)
 
     @property
     def _noise(self) -> Tensor:
@@ -442,17 +450,8 @@ class DpLstd(EvaluationAlgorithm):
         return std / self._context.privacy.users * math.sqrt(self.features.size)
 
 
-class PooledSums(EvaluationAlgorithm):
+class PooledSums(LinearSystem):
     """Base of non-private algorithms that solve a linear system of sums over all users."""
-
-    def blocks(self) -> tuple[Block, ...]:
-        """See `Algorithm.blocks`: A [d, d] and b [d]."""
-        d = self.features.size
-        return (Block("sums", d * d + d, self._context.privacy.clip),)
-
-    @abstractmethod
-    def sums(self, users: UserBatch, whole: int) -> Tensor:
-        """Return A and b [1, U, d d + d] of the users of one replica's shard; `whole` is T."""
 
     def user_update(
         self, state: State, shards: Iterable[UserBatch], streams: list[Streams]
@@ -469,31 +468,14 @@ class PooledSums(EvaluationAlgorithm):
         rows = total[:, None] / self._context.privacy.population
         return Contribution({"sums": rows}, torch.ones(len(streams), 1, dtype=torch.bool))
 
-    @abstractmethod
-    def solution(self, A: Tensor, b: Tensor) -> Tensor:
-        """Return theta [R, d]."""
-
-    def server(self, state: State, released: Released) -> State:
-        """See `Algorithm.server`: solve the linear system."""
-        d = self.features.size
-        A, b = released.values["sums"].double().split([d * d, d], dim=-1)
-        theta = self.solution(A.reshape(-1, d, d), b).float()
-        return State(state.round + 1, {"theta": theta})
-
 
 class Lstd(PooledSums):
     """LSTD."""
 
     config: LstdConfig
 
-    def sums(self, users: UserBatch, whole: int) -> Tensor:
-        """See `PooledSums.sums`."""
-        share = shares(users.mask, self.config.weighting, whole)
-        found = moments(self.steps_of(users, share), self.config.gamma)
-        return torch.cat([found.A.flatten(-2), found.b], dim=-1)
-
     def solution(self, A: Tensor, b: Tensor) -> Tensor:
-        """See `PooledSums.solution`: the minimum-norm least-squares solution."""
+        """See `LinearSystem.solution`: the minimum-norm least-squares solution."""
         return solve(A, b)
 
 
@@ -503,12 +485,12 @@ class WisLstd(PooledSums):
     config: WisLstdConfig
 
     def sums(self, users: UserBatch, whole: int) -> Tensor:
-        """See `PooledSums.sums`."""
+        """See `LinearSystem.sums`, of WIS-LSTD(lambda)."""
         steps = self.steps_of(users, shares(users.mask, "step", whole))
         a, b = wis_lstd(steps, self.config.gamma, self.config.trace)
         return torch.cat([a.flatten(-2), b], dim=-1)
 
     def solution(self, A: Tensor, b: Tensor) -> Tensor:
-        """See `PooledSums.solution`; A includes its initial value."""
+        """See `LinearSystem.solution`; A includes its initial value."""
         start = self.config.start / self._context.privacy.population
         return solve(A + start * torch.eye(A.shape[-1], dtype=A.dtype), b)

@@ -75,26 +75,23 @@ class OutputPerturbation(EvaluationAlgorithm):
         privacy = self._context.privacy
         return smoothness(privacy.epsilon or 0.0, privacy.delta, self.features.size)
 
-    def visits_of(self, users: UserBatch) -> Visits:
-        """Return sums [R, S] over the users of a shard; users with non-finite data are left out."""
-        config, count = self.config, len(self._weights)
-        finite = torch.isfinite(users.obs).all(-1) & torch.isfinite(users.rewards)
-        usable = (users.valid & (finite | ~users.mask).all(-1))[..., None]
-        found, seen = first_visits(
-            self._cells.of(users.obs), users.rewards, users.done, users.mask, config.gamma, count
-        )
-        seen = seen & usable
-        cut = found.nan_to_num(0.0).clamp(config.return_low, config.return_high)
-        return Visits(torch.where(seen, cut, 0.0).sum(1), seen.double().sum(1))
-
     def total_visits(self, shards: Iterable[UserBatch], replicas: int) -> Visits:
-        """Return sums [R, S] over all shards."""
-        total = torch.zeros(replicas, len(self._weights), dtype=torch.float64)
+        """Return sums [R, S] over the users of all shards; users with non-finite data are left out."""
+        config, count = self.config, len(self._weights)
+        total = torch.zeros(replicas, count, dtype=torch.float64)
         visits = torch.zeros_like(total)
-        for users in shards:
-            each = [self.visits_of(unpadded(users, r)) for r in range(replicas)]
-            total += torch.cat([one.total for one in each])
-            visits += torch.cat([one.visits for one in each])
+        for shard in shards:
+            for r in range(replicas):
+                users = unpadded(shard, r)
+                at = self._cells.of(users.obs)
+                finite = torch.isfinite(users.obs).all(-1) & torch.isfinite(users.rewards)
+                usable = (users.valid & (finite | ~users.mask).all(-1))[..., None]
+                found, seen = first_visits(
+                    at, users.rewards, users.done, users.mask, config.gamma, count
+                )
+                cut = found.nan_to_num(0.0).clamp(config.return_low, config.return_high)
+                total[r] += torch.where(seen & usable, cut, 0.0)[0].sum(0)
+                visits[r] += (seen & usable)[0].double().sum(0)
         return Visits(total, visits)
 
     @abstractmethod
