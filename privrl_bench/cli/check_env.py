@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
+
+import yaml
 
 from privrl_bench.cli.parsing import CONFIG_DIR, OVERRIDES, Parser, check_at_least
 from privrl_bench.composition.compose import compose
 from privrl_bench.composition.hydra_compose import choices
 from privrl_bench.config.overrides import own_folder
 from privrl_bench.config.schema import RunConfig
-from privrl_bench.envs.check import ERROR, WARNING, EnvMeasures, EnvReport, check_env
+from privrl_bench.envs.check import ERROR, WARNING, EnvReport, check_env
 from privrl_bench.errors import ConfigError
 
 ABOUT = """Check an environment before training: Gymnasium's checker, spaces, determinism, finite numbers,
-lengths of episodes, users, and ranges under random actions with public scaling constants.
+lengths of episodes, users; and a YAML file with public scaling constants from random actions.
 
   privrl check-env my_pkg:MyEnv-v0
   privrl check-env env=gym env.id=my_pkg:MyEnv-v0 +env.kwargs.size=5 --json
 
 An environment that declares users is reset with {"user": None, "evaluation": True} only: no user takes part."""
-FEW = 12  # observations that are listed one by one
 CODES = "Exit codes: 0 nothing or warnings found; 1 an error found; 2 bad input."
 
 
@@ -64,14 +64,12 @@ def overrides(words: Sequence[str]) -> list[str]:
 
 def as_json(report: EnvReport) -> dict[str, Any]:
     """The report for programs. Nothing is proposed for an environment with a YAML file (`existing`)."""
-    found = report.measured
-    measured = None if found is None else asdict(found)
     return {
         "env": report.label,
         "ok": report.ok,
         "findings": [vars(one) for one in report.findings],
-        "measured": measured and {k: v for k, v in measured.items() if k != "proposed"},
-        "yaml": found and found.yaml(),
+        "existing": report.existing,
+        "yaml": report.proposed,
     }
 
 
@@ -82,33 +80,19 @@ def as_text(report: EnvReport, run: RunConfig) -> list[str]:
         mark = {"error": "ERROR", "warning": "warn", "fine": "ok"}[one.severity]
         lines.append(f"  {mark:6}{one.check:14}{one.text}")
     lines.append(f"  {'':6}{'values':14}{run.hyperparameter_source}")
-    found = report.measured
-    if found is not None:
+    if report.existing is not None:
+        lines += ["", f"env={report.existing} exists; no YAML file is proposed"]
+    elif report.proposed is not None:
+        name = yaml.safe_load(report.proposed)["name"]
         lines += [
-            f"  {'':6}{'ranges':14}{found.steps} random steps: observations {_observed(found)}; rewards "
-            f"{found.reward_low:.4g} to {found.reward_high:.4g}, mean {found.reward_mean:.4g}",
             "",
-        ]
-    if found is not None and found.proposed is None:
-        lines.append(f"env={found.existing} exists; no YAML file is proposed")
-    elif found is not None and found.proposed is not None:
-        name = found.proposed["name"]
-        lines += [
             f"Proposed: put this into DIR/env/{name}.yaml, any folder DIR; then: "
             f"privrl-bench --config-dir DIR env={name}",
             "",
-            str(found.yaml()),
+            report.proposed,
         ]
     errors, warnings = (
         sum(one.severity == severity for one in report.findings) for severity in (ERROR, WARNING)
     )
     said = f"{errors} error{'' if errors == 1 else 's'}"
     return [*lines, "", f"{said}, {warnings} warning{'' if warnings == 1 else 's'}"]
-
-
-def _observed(found: EnvMeasures) -> str:
-    """Least and largest values of each observation; of many observations, of all together."""
-    low, high = found.obs_low, found.obs_high
-    if len(low) > FEW:
-        return f"{min(low):g} to {max(high):g} ({len(low)} numbers)"
-    return ", ".join(f"{least:g} to {most:g}" for least, most in zip(low, high, strict=True))

@@ -61,56 +61,21 @@ class EnvFinding:
 
 
 @dataclass(frozen=True)
-class EnvMeasures:
-    """What random actions showed.
-
-    Attributes:
-        steps: environment steps.
-        obs_low, obs_high, obs_mean, obs_std: [D], raw.
-        reward_low, reward_high, reward_mean: raw.
-        reward_scale: one over the standard deviation of the discounted return.
-        existing: name of the YAML file that the environment has already, so that none is proposed; or None.
-        proposed: content of a YAML file with public scaling constants; None: there is one.
-    """
-
-    steps: int
-    obs_low: list[float]
-    obs_high: list[float]
-    obs_mean: list[float]
-    obs_std: list[float]
-    reward_low: float
-    reward_high: float
-    reward_mean: float
-    reward_scale: float
-    existing: str | None = None
-    proposed: dict[str, Any] | None = None
-
-    def yaml(self) -> str | None:
-        """The proposed YAML file, ready to use; None: nothing is proposed."""
-        if self.proposed is None:
-            return None
-        return (
-            "# Public constants, from random actions in simulation. They are configuration and not covered\n"
-            "# by epsilon: use them only if they are public knowledge or the simulation has no user's data.\n"
-            + yaml.safe_dump(
-                self.proposed, sort_keys=False, default_flow_style=None, width=1000
-            ).rstrip()
-        )
-
-
-@dataclass(frozen=True)
 class EnvReport:
     """Everything about one environment.
 
     Attributes:
         label: of the environment.
         findings: in the order of the checks.
-        measured: ranges under random actions; None: no step was possible.
+        proposed: a YAML file with public scaling constants from random actions, ready to use; None: no step
+            was possible, or the environment has a file.
+        existing: name of the YAML file that the environment has already; None: it has none.
     """
 
     label: str
     findings: list[EnvFinding] = field(default_factory=list)
-    measured: EnvMeasures | None = None
+    proposed: str | None = None
+    existing: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -155,8 +120,11 @@ def check_env(config: EnvConfig, steps: int = 5000, seconds: float = 20.0) -> En
             played = play(env, steps, seconds)
             found += [*_values(played), *_corners(env, 5.0), *same]
         found += [*_lengths(played, config, spec), _users(config, spec)]
-        numbers = _measured(played, config) if played.rewards and not played.problem else None
-        return EnvReport(config.label, found, numbers)
+        existing = _existing(config)
+        known = existing or played.problem or not played.rewards
+        return EnvReport(
+            config.label, found, None if known else _proposal(played, config), existing
+        )
 
 
 def brief(config: EnvConfig) -> list[EnvFinding]:
@@ -430,34 +398,7 @@ def _users(config: EnvConfig, spec: EnvSpec) -> EnvFinding:
     return EnvFinding(FINE, "users", text)
 
 
-# --- ranges, and public constants from them
-
-
-def _measured(played: Play, config: EnvConfig) -> EnvMeasures:
-    """Ranges of what random actions showed; numbers that are not finite are left out."""
-    obs = np.array(played.obs)
-    obs = obs[np.isfinite(obs).all(axis=1)]
-    obs = obs if len(obs) else np.zeros((1, len(played.obs[0])))
-    rewards = np.array(played.rewards)
-    rewards = rewards[np.isfinite(rewards)]
-    rewards = rewards if len(rewards) else np.zeros(1)
-    spread = obs.std(axis=0)
-    spread[spread < 1e-6] = 1.0  # constant here, which says nothing about its scale
-    largest = float(np.abs(rewards).max())
-    scale = max(_return_std(played), largest / config.reward_clip) or 1.0  # no reward is clipped
-    found = EnvMeasures(
-        steps=len(played.rewards),
-        obs_low=_short(obs.min(axis=0)),
-        obs_high=_short(obs.max(axis=0)),
-        obs_mean=_short(obs.mean(axis=0)),
-        obs_std=_short(spread),
-        reward_low=float(rewards.min()),
-        reward_high=float(rewards.max()),
-        reward_mean=float(rewards.mean()),
-        reward_scale=_short(np.array([1.0 / scale]))[0],
-        existing=_existing(config),
-    )
-    return found if found.existing else replace(found, proposed=_proposal(found, config))
+# --- public constants
 
 
 def _return_std(played: Play) -> float:
@@ -486,8 +427,8 @@ def _existing(config: EnvConfig) -> str | None:
     return None if config.id is None or config.kwargs else choice_with_id(config.id)
 
 
-def _proposal(found: EnvMeasures, config: EnvConfig) -> dict[str, Any]:
-    """The keys of a YAML file: which environment it is, and public constants."""
+def _proposal(played: Play, config: EnvConfig) -> str:
+    """A YAML file: which environment it is, and public constants; numbers that are not finite are left out."""
     name = config.name
     if name in GENERIC:
         plain = config.label.split(":")[-1].split("/")[-1].lower()
@@ -499,8 +440,22 @@ def _proposal(found: EnvMeasures, config: EnvConfig) -> dict[str, Any]:
         if getattr(config, key):
             keys[key] = getattr(config, key)
     keys = json.loads(json.dumps(keys))  # plain lists and mappings
-    if len(found.obs_mean) > _MOST:
+    obs = np.array(played.obs)
+    obs = obs[np.isfinite(obs).all(axis=1)]
+    obs = obs if len(obs) else np.zeros((1, len(played.obs[0])))
+    spread = obs.std(axis=0)
+    spread[spread < 1e-6] = 1.0  # constant here, which says nothing about its scale
+    if len(spread) > _MOST:
         keys["obs_scaling"] = "none"
     else:
-        keys |= {"obs_scaling": "public", "obs_mean": found.obs_mean, "obs_std": found.obs_std}
-    return {**keys, "reward_scaling": "public", "reward_scale": found.reward_scale}
+        means, stds = _short(obs.mean(axis=0)), _short(spread)
+        keys |= {"obs_scaling": "public", "obs_mean": means, "obs_std": stds}
+    largest = np.abs(np.nan_to_num(played.rewards, posinf=0.0, neginf=0.0)).max()
+    scale = max(_return_std(played), largest / config.reward_clip) or 1.0  # no reward is clipped
+    keys |= {"reward_scaling": "public", "reward_scale": _short(np.array([1.0 / scale]))[0]}
+    text = yaml.safe_dump(keys, sort_keys=False, default_flow_style=None, width=1000)
+    return (
+        "# Public constants, from random actions in simulation. They are configuration and not covered\n"
+        "# by epsilon: use them only if they are public knowledge or the simulation has no user's data.\n"
+        + text.rstrip()
+    )

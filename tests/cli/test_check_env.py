@@ -1,10 +1,10 @@
 """`privrl check-env`, and the short check before training."""
 
 import json
-import re
 
 import pytest
 import torch
+import yaml
 
 from privrl_bench.cli import main as privrl
 from privrl_bench.cli import train
@@ -54,11 +54,12 @@ def test_the_proposed_file_is_the_checked_environment_with_public_constants(tmp_
     assert report["yaml"] in shown
     (tmp_path / "env").mkdir()
     (tmp_path / "env" / "clock_v0.yaml").write_text(report["yaml"])
-    own, measured = compose(["env=clock_v0"], str(tmp_path)).env, report["measured"]
+    own = compose(["env=clock_v0"], str(tmp_path)).env
     assert (own.id, own.kwargs) == ("my_pkg:Clock-v0", {"spoiled": "no"})
     assert (own.obs_scaling, own.reward_scaling) == ("public", "public")
+    written = yaml.safe_load(report["yaml"])
     constants = (own.obs_mean, own.obs_std, own.reward_scale)
-    assert constants == tuple(measured[key] for key in ("obs_mean", "obs_std", "reward_scale"))
+    assert constants == tuple(written[key] for key in ("obs_mean", "obs_std", "reward_scale"))
     assert privrl.main(["check-env", "clock_v0", "--config-dir", str(tmp_path)]) == 0
     assert capsys.readouterr().out.startswith("clock_v0\n")
 
@@ -72,16 +73,10 @@ def test_nothing_is_proposed_where_a_file_exists(words, name, capsys):
     shown = capsys.readouterr().out
     assert f"\nenv={name} exists; no YAML file is proposed\n" in shown
     assert "Proposed" not in shown
-    (line,) = [line for line in shown.splitlines() if "random steps: observations" in line]
-    number = r"-?[\d.]+(e-?\d+)?"
-    ranges = line.partition("observations ")[2].partition("; rewards")[0]
-    assert re.fullmatch(
-        rf"{number} to {number}(, {number} to {number})*( \(\d+ numbers\))?", ranges
-    )
     assert privrl.main(["check-env", *words, "--steps", "30", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["yaml"] is None
-    assert report["measured"]["existing"] == name
+    assert report["existing"] == name
 
 
 def test_training_on_non_finite_rewards_is_refused_in_one_line(tmp_path, capsys):
