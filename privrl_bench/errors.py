@@ -23,6 +23,11 @@ class EnvironmentFailure(RuntimeError):
     """The user's environment raised an error; carries its message."""
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's message, or its type's name."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def suggest(name: str, allowed: Iterable[str], cutoff: float = 0.65) -> str:
     """Return ` (did you mean X?)`, or an empty string when nothing is near.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from privrl_bench.errors import ConfigError
+from privrl_bench.errors import ConfigError, first_line
 
 
 class Registry:
@@ -100,7 +100,7 @@ class Registry:
         try:
             kind = getattr(importlib.import_module(module), self._constant)
         except Exception as error:
-            why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            why = first_line(error)
             raise ConfigError(self._key, f"{module} has no {self._constant}: {why}") from error
         place, _, base = self._base.partition(":")
         wanted = getattr(importlib.import_module(place), base)

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 from privrl_bench.config.schema import AlgoConfig
-from privrl_bench.errors import ConfigError
+from privrl_bench.errors import ConfigError, first_line
 
 if TYPE_CHECKING:
     from privrl_bench.algorithms.base import Algorithm
@@ -97,7 +97,7 @@ def algo_schema(name: str) -> type[AlgoConfig]:
             raise TypeError("it must be a subclass of AlgoConfig")
         default = found().name
     except Exception as error:
-        what = f"{where.settings} has no {where.config}: {_why(error)}"
+        what = f"{where.settings} has no {where.config}: {first_line(error)}"
         raise ConfigError("algo", what) from error
     if default != name:
         what = f"{where.settings}: the default of `name` must be {name!r}, got {default!r}"
@@ -127,8 +127,4 @@ def _imported(name: str, where: str) -> ModuleType:
     except Exception as error:
         if name in OURS:
             raise
-        raise ConfigError("algo", f"{where} cannot be imported: {_why(error)}") from error
-
-
-def _why(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ConfigError("algo", f"{where} cannot be imported: {first_line(error)}") from error

@@ -46,7 +46,7 @@ from privrl_bench.config.diagnostics import (
     unreadable_value,
     wrong_type,
 )
-from privrl_bench.config.file_errors import check_names, found_in_file, unreadable
+from privrl_bench.config.file_errors import check_names, unreadable
 from privrl_bench.config.folder_names import folder_name
 from privrl_bench.config.overrides import (
     CONFIG_NAME,
@@ -297,9 +297,9 @@ def explain(parsed: Sequence[Override], error: Exception) -> ConfigError:
             elif not (override.is_delete() and group in OPTIONAL_GROUPS):
                 keys.append(override)
         base = hydra_files.typed(choices_of(parsed)["algo"])
-        in_file = found_in_file(error)
-        if in_file is not None and not in_file.file.startswith("paper/"):
-            return wrong_in_file(in_file, base)
+        in_file = wrong_in_file(error, base)
+        if in_file is not None:
+            return in_file
         for override in keys:
             _check_key(override, base, groups)
     except ConfigError as found:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.conf import HydraConf
@@ -25,12 +26,16 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from privrl_bench.algorithms.registry import ALGORITHMS, algo_schema
 from privrl_bench.config import overrides
 from privrl_bench.config.diagnostics import OPTIONAL_GROUPS, no_such_key, wrong_type
-from privrl_bench.config.file_errors import FileError
 from privrl_bench.config.overrides import CONFIG_NAME
 from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.errors import ConfigError
 
 VERSION_BASE = "1.3"
+# What Hydra says of a file that does not fit the schema.
+_IN_FILE = re.compile(
+    r"In '(?P<file>[^']+)': \w+ raised while composing config:\n(?P<what>.*)\n\s+full_key: (?P<key>\S+)"
+)
+_VALUE = re.compile(r"Value '(?P<value>.*)' of type '(?P<kind>\w+)'")
 
 
 @contextmanager
@@ -201,27 +206,32 @@ def _types_of(schema: type[Any]) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(schema)}
 
 
-def wrong_in_file(found: FileError, base: DictConfig) -> ConfigError:
-    """The error for a key of a YAML file; `base`: see `typed`."""
-    parent, _, name = found.key.rpartition(".")
-    algo = found.file.removeprefix("algo/")
-    if (
-        found.unknown
-        and algo != found.file
-        and (parent == "algo.algo" or name in (*base.algo, "algo"))
-    ):
-        lines = (
-            f"the lines `# @package _global_` and `defaults: [/schema/algo/{algo}@algo, _self_]`"
-        )
-        return ConfigError("algo", f"{found.file}.yaml must begin with {lines}")
-    group = found.group.partition("/")[0]
-    if found.unknown and found.key.partition(".")[0] == group and group not in base:
-        rule = "must begin with the line `# @package _global_`"
-        return ConfigError(group, f"{found.file}.yaml {rule}")
-    if found.unknown:
-        error = unknown_key(found.key, base)
-    else:
+def wrong_in_file(error: Exception, base: DictConfig) -> ConfigError | None:
+    """The error for a key of a YAML file that does not fit the schema; None: Hydra refused something else.
+
+    Args:
+        error: what Hydra raised.
+        base: see `typed`.
+    """
+    found = _IN_FILE.match(str(error))
+    if found is None or found["file"].startswith("paper/"):  # its keys are those of one algorithm
+        return None
+    file, key = found["file"], re.sub(r"\[\d+\]$", "", found["key"])  # of an element of a list
+    group, _, choice = file.partition("/")
+    parent, _, name = key.rpartition(".")
+    wrong = _VALUE.match(found["what"])
+    if wrong is not None:
+        value = wrong["value"] if wrong["kind"] == "str" else yaml.safe_load(wrong["value"])
         section = OmegaConf.select(base, parent) if parent else base
-        wanted = field_types(section).get(name)
-        error = ConfigError(found.key, wrong_type(wanted, found.value, found.key))
-    return ConfigError(error.key, f"in {found.file}.yaml: {error.problem}")
+        wanted = wrong_type(field_types(section).get(name), value, key)
+        return ConfigError(key, f"in {file}.yaml: {wanted}")
+    if "not in" not in found["what"]:
+        return None
+    if group == "algo" and (parent == "algo.algo" or name in (*base.algo, "algo")):
+        more = f"s `# @package _global_` and `defaults: [/schema/algo/{choice}@algo, _self_]`"
+    elif key.partition(".")[0] == group and group not in base:
+        more = " `# @package _global_`"
+    else:
+        unknown = unknown_key(key, base)
+        return ConfigError(unknown.key, f"in {file}.yaml: {unknown.problem}")
+    return ConfigError(group, f"{file}.yaml must begin with the line{more}")

@@ -44,7 +44,7 @@ from privrl_bench.config.overrides import (
     keep_own,
     own,
 )
-from privrl_bench.errors import ConfigError, suggest
+from privrl_bench.errors import ConfigError, first_line, suggest
 from privrl_bench.privacy import mechanisms, sampling
 
 GROUP = "privrl_bench.plugins"
@@ -198,7 +198,7 @@ def _imported(reference: str, who: str) -> tuple[Plugin, str]:
     try:
         found = importlib.import_module(module)
     except (Exception, SystemExit) as error:
-        raise _refused(who, f"{module} cannot be imported: {_why(error)}") from error
+        raise _refused(who, f"{module} cannot be imported: {first_line(error)}") from error
     plugin = getattr(found, name or "PLUGIN", None)
     if not isinstance(plugin, Plugin):
         got = "" if plugin is None else f", got {type(plugin).__name__}"
@@ -253,10 +253,6 @@ def _modules(where: str | tuple[str, str]) -> tuple[str, ...]:
 
 def _refused(who: str, problem: str) -> ConfigError:
     return ConfigError(f"plugin {who}", problem)
-
-
-def _why(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _check(plugin: Plugin) -> None:
@@ -335,7 +331,7 @@ def _check_content(group: str, path: Path, relative: str) -> None:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
-        what = getattr(error, "problem", None) or _why(error)
+        what = getattr(error, "problem", None) or first_line(error)
         raise ConfigError("conf", f"{relative}{line} cannot be read: {what}") from error
     if not isinstance(content, dict):
         raise ConfigError("conf", f"{relative} must hold a mapping of keys to values")

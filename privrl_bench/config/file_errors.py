@@ -2,56 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import yaml
 
 from privrl_bench.errors import ConfigError
 
 NAMED = ("env", "algo")  # groups whose files hold their own name
-
-# What Hydra says of a file that does not fit the schema.
-_MESSAGE = re.compile(
-    r"In '(?P<file>[^']+)': \w+ raised while composing config:\n(?P<what>.*)\n\s+full_key: (?P<key>\S+)"
-)
-_VALUE = re.compile(r"Value '(?P<value>.*)' of type '(?P<kind>\w+)'")
-
-
-class FileError(NamedTuple):
-    """What Hydra refused in a YAML file.
-
-    Attributes:
-        file: group and name, as in `env/mine`.
-        key: the key in the file, with dots.
-        value: what the file has, where its type is wrong.
-        unknown: there is no such key.
-    """
-
-    file: str
-    key: str
-    value: Any
-    unknown: bool
-
-    @property
-    def group(self) -> str:
-        """The group of the file."""
-        return self.file.rpartition("/")[0]
-
-
-def found_in_file(error: Exception) -> FileError | None:
-    """The file and the key that Hydra's error is about; None where it is about something else."""
-    found = _MESSAGE.match(str(error))
-    if found is None:
-        return None
-    key = re.sub(r"\[\d+\]$", "", found["key"])  # of an element of a list
-    wrong = _VALUE.match(found["what"])
-    if wrong is None:
-        return FileError(found["file"], key, None, True) if "not in" in found["what"] else None
-    value = wrong["value"] if wrong["kind"] == "str" else yaml.safe_load(wrong["value"])
-    return FileError(found["file"], key, value, False)
 
 
 def unreadable(error: yaml.YAMLError) -> ConfigError:

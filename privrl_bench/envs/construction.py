@@ -16,7 +16,7 @@ from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.slots import log_mujoco_warnings
 from privrl_bench.envs.spaces import check_spaces, select_parts
 from privrl_bench.envs.wrappers import NewEachEpisode, import_module, what, wrapped
-from privrl_bench.errors import ConfigError, suggest
+from privrl_bench.errors import ConfigError, first_line, suggest
 
 _SHOWN: set[tuple[type[Warning], str]] = set()
 # Beginning of an id -> the module that registers it, the package that has the module.
@@ -139,7 +139,8 @@ def _make_gym(config: EnvConfig) -> Any:
         extra = re.search(r"gymnasium\[[\w-]+\]", str(error))
         install = f'; pip install "{extra[0]}"' if extra else ""
         raise ConfigError(
-            "env.id", f"{name} needs a package that is not installed{install} ({_first(error)})"
+            "env.id",
+            f"{name} needs a package that is not installed{install} ({first_line(error).rstrip('.')})",
         ) from None
     except gym.error.NamespaceNotFound:
         if owner is not None:
@@ -153,7 +154,7 @@ def _make_gym(config: EnvConfig) -> Any:
         if owner is not None and isinstance(error, gym.error.NameNotFound):
             raise _of_package(name, *owner) from None
         near = suggest(name.split(":")[-1], gym.registry.keys() - {name.split(":")[-1]}, _NEAR)
-        said = _first(error)
+        said = first_line(error).rstrip(".")
         if near:  # one suggestion is enough, and ours has the version
             said = said.partition(" Did you mean")[0].rstrip(".")
         more = "" if ":" in name else f"; for an environment of a package: env.id=my_package:{name}"
@@ -240,7 +241,3 @@ def _warning_afterwards(make: Callable[[], Any]) -> Any:
         _SHOWN.add(kind)
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     return made
-
-
-def _first(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
