@@ -51,13 +51,9 @@ def upper_limit(hits: int, trials: int, alpha: float) -> float:
     >>> round(upper_limit(0, 100, 0.05), 5)
     0.02951
     """
-    _check_counts(hits, trials)
-    return 1.0 if hits == trials else float(beta.ppf(1.0 - alpha, hits + 1, trials - hits))
-
-
-def _check_counts(hits: int, trials: int) -> None:
     if trials < 1 or not 0 <= hits <= trials:
         raise ValueError(f"need 0 <= hits <= trials and trials >= 1, got {hits} of {trials}")
+    return 1.0 if hits == trials else float(beta.ppf(1.0 - alpha, hits + 1, trials - hits))
 
 
 def epsilon_direct(fpr: float, fnr: float, delta: float) -> float:
@@ -228,21 +224,16 @@ def one_run_epsilon(
     below = np.arange(right - 1, -1, -1)
     steps = np.arange(1, right + 1)
 
-    def chance(epsilon: float) -> float:
+    def excess(epsilon: float) -> float:
         q = 1.0 / (1.0 + math.exp(-epsilon))
         slack = float((np.cumsum(binom.pmf(below, guesses, q)) / steps).max())
-        return float(binom.sf(right - 1, guesses, q)) + 2.0 * canaries * delta * slack
+        chance = float(binom.sf(right - 1, guesses, q)) + 2.0 * canaries * delta * slack
+        return chance - (1.0 - confidence)
 
-    alpha = 1.0 - confidence
-    if chance(0.0) >= alpha:
+    if excess(0.0) >= 0.0:
         return 0.0
-    low, high = 0.0, 1.0
-    while chance(high) < alpha and high < 64.0:
-        low, high = high, 2.0 * high
-    for _ in range(60):
-        half = (low + high) / 2.0
-        low, high = (half, high) if chance(half) < alpha else (low, half)
-    return low
+    most = 64.0
+    return most if excess(most) < 0.0 else float(optimize.brentq(excess, 0.0, most))
 
 
 def one_run_plan(mu: float, most: int, delta: float, confidence: float) -> tuple[int, int]:

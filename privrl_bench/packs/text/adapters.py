@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from privrl_bench.packs.text.models import need, without_bars
+from privrl_bench.packs.text.models import need, quiet
 
 # Modules of GPT-2 whose `weight` [in, out] (transformers' Conv1D) has a LoRA.
 TARGETS = {
@@ -164,7 +164,7 @@ class AllWeights:
         model = copy.deepcopy(task.model).cpu()
         found = self.weights(vector.to(task.model.device))
         model.load_state_dict({name: x.cpu() for name, x in found.items()}, strict=False)
-        with without_bars():
+        with quiet():
             model.save_pretrained(folder)
         task.tokenizer.save_pretrained(folder)
         return folder

@@ -41,14 +41,16 @@ def need(module: str) -> Any:
 
 
 @contextmanager
-def without_bars() -> Iterator[None]:
-    """No progress bars of `transformers`: they last for about a second, and a run has its own."""
-    bars = need("transformers").utils.logging
-    shown = bars.is_progress_bar_enabled()
+def quiet() -> Iterator[None]:
+    """`transformers` without progress bars (a run has its own) and warnings, which `_model` checks."""
+    bars, loud = need("transformers").utils.logging, logging.getLogger("transformers")
+    shown, level = bars.is_progress_bar_enabled(), loud.level
     bars.disable_progress_bar()
+    loud.setLevel(logging.ERROR)
     try:
         yield
     finally:
+        loud.setLevel(level)
         if shown:
             bars.enable_progress_bar()
 
@@ -161,18 +163,13 @@ def _folder(key: str, name: str) -> Path:
 
 def from_disk(key: str, name: str, kind: str, **more: Any) -> Any:
     """Call `transformers.<kind>.from_pretrained` with local files. Raises ConfigError with one line."""
-    folder = _folder(key, name)
-    loader, loud = getattr(need("transformers"), kind), logging.getLogger("transformers")
-    level = loud.level
-    loud.setLevel(logging.ERROR)  # `_model` checks what it warns about
+    folder, loader = _folder(key, name), getattr(need("transformers"), kind)
     try:
-        with without_bars():
+        with quiet():
             return loader.from_pretrained(str(folder), local_files_only=True, **more)
     except (OSError, ValueError, KeyError) as error:
         first = str(error).strip().splitlines()[0]
         raise ConfigError(key, f"cannot load {name}: {first}") from None
-    finally:
-        loud.setLevel(level)
 
 
 # --- scores

@@ -28,6 +28,7 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.packs.tuning.search_plan import SearchPlan
 from privrl_bench.packs.tuning.trials import SearchState, open_search
 from privrl_bench.packs.tuning.tune_runs import lines_of, run_search
+from privrl_bench.privacy.accounting.best_of_runs import RunCount
 from privrl_bench.training.crash import Outcome
 from privrl_bench.training.folder import RunDir
 from privrl_bench.training.sweep import Job
@@ -61,7 +62,7 @@ def with_search(
         published = {"": searches.run("", state, searches.train)}
         for kind in _KINDS:
             published[kind] = searches.run(kind, state, searches.trained(kind))
-        if plan.search.is_random:
+        if isinstance(plan.search.runs, RunCount):
             fewer = state
             while fewer.count > 1:
                 fewer = _without_one(fewer)

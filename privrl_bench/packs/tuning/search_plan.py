@@ -109,7 +109,13 @@ def _on_users(search: Search) -> SearchPlan:
     target, delta = first.privacy.epsilon, first.privacy.delta
     try:
         words, parts = _with_noise(search, first, words)
-        _check_apart(search, parts[0])
+        if parts[0].users.numbered and (share is not None or search.tune.score == "private"):
+            # The same person could be in two parts that are analysed as disjoint.
+            raise ConfigError(
+                "tune.score" if share is None else "tune.users",
+                "the users are numbered, and nothing here keeps those of one part out of another; use "
+                "tune.score=public without tune.users, or tune.public",
+            )
         epsilon, score = search_epsilon([one.gate for one in parts], search.runs, delta), None
         if search.tune.score == "private":
             score = _score(search, parts[0], scorers, epsilon)
@@ -140,18 +146,6 @@ def _on_users(search: Search) -> SearchPlan:
         guarantee = together([guarantee, *own], **{"disjoint users": apart})
     alone = max(one.gate.planned_epsilon(0) for one in finals or parts)
     return SearchPlan(search, words, final_words, parts, finals, score, guarantee, alone)
-
-
-def _check_apart(search: Search, parts: Plan) -> None:
-    """Raise ConfigError where the same person could be in two parts that are analysed as disjoint."""
-    tune = search.tune
-    key = "tune.users" if tune.users is not None else "tune.score"
-    if parts.users.numbered and (tune.users is not None or tune.score == "private"):
-        raise ConfigError(
-            key,
-            "the users are numbered, and nothing here keeps those of one part out of another; use "
-            "tune.score=public without tune.users, or tune.public",
-        )
 
 
 def _with_noise(search: Search, first: RunConfig, words: list[str]) -> tuple[list[str], list[Plan]]:

@@ -82,11 +82,6 @@ class Search:
     words: list[str]
     runs: RunCount | int
 
-    @property
-    def is_random(self) -> bool:
-        """Whether the number of runs is drawn, and the best run alone released."""
-        return isinstance(self.runs, RunCount)
-
     def canonical(self) -> dict[str, Any]:
         """Everything that was asked for, as plain data."""
         return {

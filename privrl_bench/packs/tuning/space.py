@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from privrl_bench.composition.hydra_compose import parse
 from privrl_bench.errors import ConfigError
@@ -123,11 +124,11 @@ def _parts(text: str) -> list[str]:
 
 def grid(space: Sequence[Distribution]) -> list[list[str]]:
     """Words of every combination of choices. Raises ConfigError: a range has no grid."""
-    combinations: list[list[str]] = [[]]
     for one in space:
         if one.kind != "choice":
             raise ConfigError(
                 one.key, f"{one.kind} is no grid; write choice(...) or tune.runs=fixed(n)"
             )
-        combinations = [[*words, f"{one.key}={v}"] for words in combinations for v in one.values]
-    return combinations
+    return [
+        list(words) for words in product(*([f"{one.key}={v}" for v in one.values] for one in space))
+    ]
