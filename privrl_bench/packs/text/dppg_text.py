@@ -27,12 +27,15 @@ from torch import Tensor
 
 from privrl_bench.algorithms.base import AlgorithmContext, AlgorithmTerms, annealed
 from privrl_bench.errors import require
-from privrl_bench.functional.optim import Adam, adam_step
+from privrl_bench.functional.optim import Adam, adam_start, adam_step, project
 from privrl_bench.functional.rng import Streams
-from privrl_bench.packs.text.fine_tuning import TextAlgorithm
+from privrl_bench.packs.text.fine_tuning import AnswerBatch, TextAlgorithm
 from privrl_bench.packs.text.text_settings import DppgTextConfig
 from privrl_bench.privacy.contribution import Contribution, Released
 from privrl_bench.types import State, TextBatch
+
+# Elements of weight copies in memory at once: 2 GiB in single precision.
+_ROOM = 2**29
 
 
 class DppgText(TextAlgorithm):
@@ -63,18 +66,61 @@ class DppgText(TextAlgorithm):
         Guarantee:
             Row u depends on user u's data and on released parameters only.
         """
-        config, rows, seen = self.config, [], []
-        lr, clip = float(config.lr), self._context.privacy.clip
+        rows, seen = [], []
         for r, actor in enumerate(state.tensors["actor"]):  # replicas separately
             vector = actor.to(self.task.model.device)
             batch, ratios = self.answer_batch(vector, users, r)
             baseline = state.tensors["baseline"][r].to(vector.device)
             batch = batch._replace(advantages=batch.advantages - baseline)
-            rows.append(self.trainer(vector, batch, config, lr, clip).cpu())
+            rows.append(self.displacements(vector, batch).cpu())
             here = users.mask[r].any(-1)
             kl = ratios.sum(-1).cpu()[here]
             seen.append({"train/kl": float(kl.mean()) if len(kl) else math.nan})
         return Contribution({"actor": torch.stack(rows)}, users.valid, diagnostics=seen)
+
+    @property
+    def copied(self) -> int:
+        """Number of elements of the weights that are copied per user."""
+        own = dict(self.task.model.named_parameters())
+        return max(1, sum(own[name].numel() for name in self.adapter.names))
+
+    def displacements(self, vector: Tensor, batch: AnswerBatch) -> Tensor:
+        """Algorithm 3: train every user's copy of the adapter, each step on the complete answer.
+
+        Each user has separate weights, gradients and moments. The L2 bound of a displacement is enforced
+        after every step.
+
+        Args:
+            vector: [size] start.
+            batch: of N users.
+
+        Returns:
+            [N, P] displacements.
+        """
+        config, lr, radius = self.config, float(self.config.lr), self._context.privacy.clip
+        count, trained = len(batch.tokens), self.adapter.trained
+        fixed, start = vector.split([len(vector) - trained, trained])
+
+        def loss(trained: Tensor, fixed: Tensor, batch: AnswerBatch) -> Tensor:
+            alone = AnswerBatch(*(x[None] for x in batch))
+            return self.losses(trained, fixed, alone, config.ratio_clip)[0]
+
+        some = max(1, _ROOM // self.copied)
+        gradients = torch.func.vmap(
+            torch.func.grad(loss),
+            in_dims=(0, None, 0),
+            chunk_size=None if some >= count else some,
+        )
+        moved = torch.zeros(count, trained, device=vector.device, dtype=vector.dtype)
+        adam = adam_start(moved)
+        for _ in range(config.epochs):
+            grad = gradients(start + moved, fixed, batch)
+            if config.optimizer == "adam":
+                moved, adam = adam_step(moved, grad, adam, lr)
+            else:
+                moved = moved - lr * grad
+            moved = project(moved, radius)
+        return moved
 
     def server(self, state: State, released: Released) -> State:
         """See `Algorithm.server`: a step along the noised mean displacement, annealed to average out noise."""

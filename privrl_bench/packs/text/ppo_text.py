@@ -71,7 +71,7 @@ class PpoText(TextAlgorithm):
         now = start
 
         def loss(point: Tensor, minibatch: AnswerBatch) -> Tensor:
-            return self.trainer.losses(point, fixed, minibatch, config.ratio_clip).mean()
+            return self.losses(point, fixed, minibatch, config.ratio_clip).mean()
 
         for _ in range(config.epochs):
             order = torch.randperm(count, generator=source).to(where)

@@ -60,7 +60,7 @@ def one_user(model, adapter, vector, lesson, config, radius):
 @pytest.mark.parametrize("words", [(), BOTH, LORA], ids=["shipped", "all weights", "linear"])
 def test_all_users_at_once_are_each_user_alone(texts, words):
     """The issue's bound is 1e-5; a quarter of the users is clipped and one has a short answer."""
-    parts = parts_of(texts, "dppg", *words)
+    parts = parts_of(texts, "dppg", *words, "algo.epochs=3", "privacy.clip=0.3")
     algo, task = parts.algo, parts.users.task
     users = session(texts, "dppg", *words).collect(algo.init(parts.streams).tensors["actor"], 0)
     g = torch.Generator().manual_seed(1)
@@ -68,10 +68,9 @@ def test_all_users_at_once_are_each_user_alone(texts, words):
     vector = vector + 0.1 * torch.rand(vector.shape, generator=g)
     seen = users.seen[0].clone()
     seen[1, -3:] = False
-    old = algo.trainer.logprobs(vector, users.tokens[0], seen, NEW)
+    old = algo.logprobs(vector, users.tokens[0], seen, NEW)
     batch = AnswerBatch(users.tokens[0], seen, old, torch.rand(5, NEW, generator=g) - 0.3)
-    config = replace(parts.config.algo, epochs=3)
-    rows = algo.trainer(vector, batch, config, config.lr, 0.3)
+    config, rows = parts.config.algo, algo.displacements(vector, batch)
     assert rows.shape == (5, algo.adapter.trained)
     assert (rows.norm(dim=-1) <= 0.3 * (1 + 1e-5)).all()
     there = [u for u in range(5) if u != ABSENT]
@@ -90,7 +89,7 @@ def test_few_users_at_once_are_many_at_once(texts, monkeypatch):
     users = session(texts, "dppg").collect(parts.algo.init(parts.streams).tensors["actor"], 0)
     state = parts.algo.init(parts.streams)
     whole = parts.algo.user_update(state, users, parts.streams).take()[0]["actor"]
-    monkeypatch.setattr("privrl_bench.packs.text.fine_tuning._ROOM", 2 * parts.algo.trainer.copied)
+    monkeypatch.setattr("privrl_bench.packs.text.dppg_text._ROOM", 2 * parts.algo.copied)
     pieces = parts.algo.user_update(state, users, parts.streams).take()[0]["actor"]
     torch.testing.assert_close(pieces, whole, atol=1e-6, rtol=1e-5)
 

@@ -76,7 +76,7 @@ def config_of(texts, algo, *words, rounds=4, seed=0):
     users = next((int(w.split("=")[1]) for w in words if w.startswith("privacy.users_per")), 5)
     steps = f"total_steps={rounds * users * NEW}"
     few = ["algo.baseline_prompts=4"] if algo == "dppg" else []
-    found = composed(f"algo={algo}", *SMALL, *few, *texts, steps, *words)
+    found = composed(f"algo={algo}_text", *SMALL, *few, *texts, steps, *words)
     return replace(found, seed=seed)
 
 
