@@ -252,7 +252,7 @@ def test_without_the_extra_there_is_a_line_with_the_command(monkeypatch):
     ],
 )
 def test_settings_that_mean_nothing_for_a_text(word, expected):
-    assert problem(compose, ["algo=dppg", "env=sentiment_small", word]).startswith(expected)
+    assert problem(compose, ["algo=dppg_text", "env=sentiment_small", word]).startswith(expected)
 
 
 # --- the package's own models
