@@ -59,7 +59,7 @@ class EpsilonAudit:
         guarantee: that was attacked.
         findings: one for each attack: `attack`, `claim`, `best.epsilon` (the lower bound), `bounds`.
         contradictions: lines; empty: nothing contradicts the guarantee.
-        folder: with audit.json.
+        folder: with audit.json and audit.png.
         review: as in `LeakAudit`.
     """
 
@@ -132,7 +132,7 @@ def audit_epsilon(
 
     Args:
         words: as for `run`.
-        folder: for audit.json; None: outputs/audit/<algo>_<env>/<overrides>,seed=<seed>, with
+        folder: for audit.json and audit.png; None: outputs/audit/<algo>_<env>/<overrides>,seed=<seed>, with
             the options that are not at their defaults.
         config_dir: a folder with YAML files, which win over the package's of their names.
         options: the attack and its sizes: `pb.AuditOptions(attack="all", scores=2000)`.

@@ -196,7 +196,9 @@ def write(
     confidence: float,
     wrong: list[str],
 ) -> None:
-    """Write audit.json into `folder`."""
+    """Write audit.json and audit.png into `folder`."""
+    from privrl_bench.audit.plot import audit_figure
+
     content = {
         "overrides": list(words),
         "algo": config.algo.name,
@@ -211,6 +213,13 @@ def write(
     }
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "audit.json", content)
+    title = (
+        f"{config.env.label}, {config.algo.name}, z = {config.privacy.noise_multiplier:g}, seed {config.seed}: "
+        f"epsilon {shown_epsilon(guarantee.epsilon)} at delta {guarantee.delta:g} claimed "
+        f"({guarantee.status})\n"
+        f"lower bounds at {100 * confidence:g} % confidence"
+    )
+    audit_figure(findings, title, folder / "audit.png")
 
 
 def _plain(finding: Finding) -> dict[str, Any]:

@@ -215,7 +215,7 @@ def epsilon(
             f"  (each bound is wrong with probability {1 - options.confidence:.2g} at most; rerun with "
             "another seed or --confidence 0.999 to distinguish chance from a defect)"
         )
-    print(f"results: {found.folder} (audit.json)", flush=True)
+    print(f"results: {found.folder} (audit.json, audit.png)", flush=True)
     _print_review(found.review)
     return 0 if found.ok else 1
 
@@ -241,7 +241,7 @@ def _epsilon_arguments(words: Sequence[str], prog: str) -> tuple[argparse.Namesp
         "--folder",
         type=Path,
         metavar="DIR",
-        help="for audit.json (default outputs/audit/<algo>_<env>/<overrides>,seed=<seed>, with "
+        help="for audit.json and audit.png (default outputs/audit/<algo>_<env>/<overrides>,seed=<seed>, with "
         "the options that are not at their defaults)",
     )
     args = parser.read(words)

@@ -50,6 +50,7 @@ def test_all_attacks_leave_their_files_and_say_what_was_measured(tmp_path, capsy
     assert code == 0, shown
     for text in ("status formal", "epsilon >=", "of the claim", "nothing contradicts the claim"):
         assert text in shown
+    assert (tmp_path / "audit.png").stat().st_size > 10_000
     content = json.loads((tmp_path / "audit.json").read_text())
     names = [finding["attack"] for finding in content["findings"]]
     assert names == [
