@@ -296,6 +296,8 @@ def explain(parsed: Sequence[Override], error: Exception) -> ConfigError:
                 check_choice(override, hydra_files.options(group))
             elif not (override.is_delete() and group in OPTIONAL_GROUPS):
                 keys.append(override)
+        if "'schema/algo/" in str(error):  # no key is known
+            return not_one_word(error, ())
         base = hydra_files.typed(choices_of(parsed)["algo"])
         in_file = wrong_in_file(error, base)
         if in_file is not None:

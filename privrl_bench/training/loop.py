@@ -223,7 +223,7 @@ class Experiment:
         arrived = self.rows.evaluated > seen
         # A checkpoint waits for an unfinished evaluation, so it is made more rarely then.
         soon = arrived and not self.rows.waiting
-        if last or self._checkpoints.due(CHECKPOINT_PAUSE if soon else None):
+        if last or self._checkpoints.due(CHECKPOINT_PAUSE if soon else CHECKPOINT_SECONDS):
             self._checkpoint()
         if arrived:
             values = [self.rows.evaluations[r].value for r in self.alive]
@@ -433,7 +433,6 @@ CHECKPOINT_SECONDS = 10.0
 CHECKPOINT_PAUSE = 1.0  # at least, between checkpoints after evaluations
 # Of the time, at most: forty replicas with replay buffers take a third of a second.
 CHECKPOINT_SHARE = 0.05
-CHECKPOINT_LATE = 60.0  # seconds by which one slow checkpoint can delay the next, at most
 
 
 class Checkpoints:
@@ -448,11 +447,9 @@ class Checkpoints:
         self._saved_at = time.perf_counter()
         self._cost = 0.0  # seconds of the last one
 
-    def due(self, pause: float | None = None) -> bool:
+    def due(self, pause: float) -> bool:
         """Return whether `pause` seconds have passed, and so many that saving is a small part of the time."""
-        wait = CHECKPOINT_SECONDS if pause is None else pause
-        wait = max(wait, min(self._cost / CHECKPOINT_SHARE, CHECKPOINT_LATE))
-        return time.perf_counter() - self._saved_at > wait
+        return time.perf_counter() - self._saved_at > max(pause, self._cost / CHECKPOINT_SHARE)
 
     def save(
         self,

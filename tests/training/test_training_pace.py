@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from privrl_bench.training.loop import CHECKPOINT_LATE, Checkpoints
+from privrl_bench.training.loop import Checkpoints
 
 
 @pytest.mark.parametrize(
@@ -14,8 +14,6 @@ from privrl_bench.training.loop import CHECKPOINT_LATE, Checkpoints
         (0.0, 0.2, False),
         (1.0, 15.0, False),  # a second for a save: not before 20
         (1.0, 25.0, True),
-        (30.0, CHECKPOINT_LATE - 5, False),
-        (30.0, CHECKPOINT_LATE + 5, True),  # one that was stuck does not end saving
     ],
 )
 def test_the_next_checkpoint_waits_as_long_as_the_last_one_cost(save, ago, due):
