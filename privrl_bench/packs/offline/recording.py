@@ -268,7 +268,7 @@ def _publish(
     def episodes() -> Iterator[Episode]:
         for part in parts:
             for k in range(part.episodes):
-                yield part.episode(k)._replace(user=None)
+                yield part.episode(k)
 
     path = write_minari(name, episodes(), registered, *spaces, card)
     write_json(folder / "card.json", card)

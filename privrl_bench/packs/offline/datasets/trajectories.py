@@ -34,7 +34,7 @@ class Episode(NamedTuple):
         rewards: [T] float32.
         terminated: [T] bool, true at the last step at most.
         truncated: [T] bool, true at the last step at most.
-        user: Its user; None: a user of its own, or named by `labels`.
+        user: Its user, for a dataset that is written; None: a user of its own, or named by `labels`.
         behavior_probs: [T] float32 in (0, 1], probability of each action under the behaviour policy;
             None: not known.
         labels: Scalar values of its metadata.
@@ -56,7 +56,6 @@ def episode_of(
     rewards: np.ndarray,
     terminated: bool,
     behavior_probs: np.ndarray | None = None,
-    user: str | None = None,
 ) -> Episode:
     """Return an episode with copies of the arrays, truncated if it did not terminate; see `Episode`."""
     last = np.arange(len(rewards)) == len(rewards) - 1
@@ -66,7 +65,6 @@ def episode_of(
         rewards=np.array(rewards),
         terminated=last & terminated,
         truncated=last & (not terminated),
-        user=user,
         behavior_probs=None if behavior_probs is None else np.array(behavior_probs),
     )
 
@@ -122,7 +120,7 @@ class Trajectories:
         return int(self.users.max()) + 1
 
     def episode(self, k: int) -> Episode:
-        """Return a copy of episode `k`, truncated if it did not terminate; `user` is the user's number.
+        """Return a copy of episode `k` without its user, truncated if it did not terminate.
 
         Raises:
             IndexError: There is no episode `k`.
@@ -135,7 +133,6 @@ class Trajectories:
             self.rewards[first:last],
             bool(self.terminated[last - 1]),
             None if self.behavior_probs is None else self.behavior_probs[first:last],
-            str(self.users[k]),
         )
 
     def returns(self) -> np.ndarray:
@@ -151,7 +148,7 @@ class Trajectories:
         choices: tuple[int, int] | None = None,
         **about: Any,
     ) -> Trajectories:
-        """Check and join episodes.
+        """Check and join episodes, each of a user of its own; see `users_of` for those that metadata name.
 
         Args:
             episodes: At least one.
@@ -164,10 +161,6 @@ class Trajectories:
             ConfigError: On data.id: an episode is invalid (see `check_episode`), or there are none.
         """
         parts: list[Episode] = []
-        labels: Labels = {}
-        names: dict[str, int] = {}
-        users: list[int] = []
-        count = 0
         for number, episode in enumerate(episodes):
             check_episode(episode, number, obs_dim, action_shape, choices)
             if not parts:
@@ -178,16 +171,10 @@ class Trajectories:
                     number, f"{has} behavior_probs, unlike earlier ones: all or none"
                 )
             parts.append(episode)
-            user = count if episode.user is None else names.setdefault(episode.user, count)
-            count = max(count, user + 1)
-            users.append(user)
-            for key, value in (episode.labels or {}).items():
-                column = labels.setdefault(key, [])
-                column += [None] * (number - len(column)) + [value]
         if not parts:
             raise ConfigError("data.id", "there are no episodes")
-        for values in labels.values():
-            values += [None] * (len(users) - len(values))
+        labels = [one.labels or {} for one in parts]
+        keys = dict.fromkeys(key for one in labels for key in one)
         known = [one.behavior_probs for one in parts if one.behavior_probs is not None]
         return cls(
             np.concatenate([one.observations for one in parts]).astype(np.float32, copy=False),
@@ -197,9 +184,9 @@ class Trajectories:
             np.concatenate([one.rewards for one in parts]).astype(np.float32, copy=False),
             np.concatenate([one.terminated for one in parts]).astype(bool, copy=False),
             np.cumsum([0, *(len(one.rewards) for one in parts)]),
-            np.array(users, dtype=np.int64),
+            np.arange(len(parts)),
             behavior_probs=np.concatenate(known) if known else None,
-            labels=labels,
+            labels={key: [one.get(key) for one in labels] for key in keys},
             **about,
         )
 
