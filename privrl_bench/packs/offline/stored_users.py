@@ -5,7 +5,6 @@ The gate draws who takes part in a round.
 
 from __future__ import annotations
 
-import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -35,17 +34,14 @@ from privrl_bench.users.collectors.collector import BatchShape, Collector
 from privrl_bench.users.collectors.live import SimulatedCollector
 from privrl_bench.users.collectors.shards import blank, clear_idle, shard_size, train_stats
 
-_COLLECTORS = ("ddpg", "sac", "ppo", "a2c")
 _ROUNDING = 1e-5  # of an action's bound, relative or absolute
 
 
-def collect_command(dataset_id: str) -> str | None:
-    """The command that makes a dataset of this id; None if the id does not name an environment of the package.
+def _preset_of(dataset_id: str) -> str | None:
+    """The command that makes a dataset of a preset; None: no preset makes one of this id.
 
-    >>> collect_command("pendulum/ddpg-v0")
+    >>> _preset_of("pendulum/ddpg-v0")
     'privrl collect +collect=primorl env=pendulum'
-    >>> collect_command("cartpole/ppo-v0")
-    'privrl collect env=cartpole algo=ppo name=cartpole/ppo-v0'
     """
     for preset in choices("collect"):
         path = file_of("collect", preset)
@@ -53,12 +49,7 @@ def collect_command(dataset_id: str) -> str | None:
         for env, made in datasets.items():
             if made.get("name") == dataset_id:
                 return f"privrl collect +collect={preset} env={env}"
-    parts = re.fullmatch(r"([a-z0-9-]+)/([a-z0-9-]+)-v\d+", dataset_id)
-    env = parts[1].replace("-", "_") if parts else ""
-    if parts is None or env not in choices("env"):
-        return None
-    algo = f" algo={parts[2]}" if parts[2] in _COLLECTORS else ""
-    return f"privrl collect env={env}{algo} name={dataset_id}"
+    return None
 
 
 def open_data(config: DataConfig, spec: EnvSpec) -> Dataset:
@@ -68,7 +59,7 @@ def open_data(config: DataConfig, spec: EnvSpec) -> Dataset:
         ConfigError: not there, damaged, of another environment's shape, or too small to split.
     """
     assert config.id is not None
-    command = None if config.id in local_ids() else collect_command(config.id)
+    command = None if config.id in local_ids() else _preset_of(config.id)
     if command is not None:
         near = suggest(config.id, local_ids())
         raise ConfigError(

@@ -3,7 +3,6 @@ import json
 import os
 import weakref
 
-import gymnasium as gym
 import h5py
 import minari
 import numpy as np
@@ -64,7 +63,6 @@ def test_what_is_written_comes_back(root, discrete):
     for k, one in enumerate(made):
         assert_same(back.episode(k), one)
     assert back.users.tolist() == [0, 1, 2, 0, 3]
-    assert back.env_id == env_id
     about = back.card.pop("minari")
     assert back.card == card
     assert (about["dataset_id"], about["total_steps"]) == ("own/test-v0", 20)
@@ -121,7 +119,7 @@ def test_invalid_probabilities_are_named(root):
 def test_an_environment_that_gymnasium_does_not_know():
     write_minari("test-v0", some(), "dosing-1", BOX, TORQUE, {"users": "simulated"})
     assert minari.load_dataset("test-v0").env_spec is None
-    assert open_dataset("test-v0").env_id == "dosing-1"
+    assert open_dataset("test-v0").episodes == 5
 
 
 def test_spaces_are_written_flat():
@@ -129,7 +127,6 @@ def test_spaces_are_written_flat():
     write_minari("test-v0", some(), None, nested, spaces.Box(-1, 1, (1, 2)), {"users": "simulated"})
     dataset = minari.load_dataset("test-v0")
     assert (dataset.observation_space.shape, dataset.action_space.shape) == ((3,), (2,))
-    assert open_dataset("test-v0").env_id is None
 
 
 def test_numbers_are_cast():
@@ -395,14 +392,6 @@ def test_a_package_that_is_not_installed(root):
     path.write_text(json.dumps({**json.loads(path.read_text()), "data_format": "arrow"}))
     with pytest.raises(ConfigError, match="cannot be read: pyarrow is not installed"):
         open_dataset("test-v0")
-
-
-def test_an_older_dataset_keeps_its_environment_in_its_spec(root):
-    folder = by_minari(root, "test-v0", [fields(GOOD)])
-    path = folder / "data" / "metadata.json"
-    spec = gym.spec("Pendulum-v1").to_json()
-    path.write_text(json.dumps({**json.loads(path.read_text()), "env_spec": spec}))
-    assert open_dataset("test-v0").env_id == "Pendulum-v1"
 
 
 # --- the cache

@@ -21,9 +21,9 @@ def test_what_is_saved_comes_back(lengths, discrete, known):
     made = [with_probs(e) for e in made] if known else made
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "new" / "flat"
-        Trajectories.of(iter(made), env_id="Env-v0", card={"a": [1]}).save(folder)
+        Trajectories.of(iter(made), card={"a": [1]}).save(folder)
         back = Trajectories.load(folder)
-        assert (back.env_id, back.card) == ("Env-v0", {"a": [1]})
+        assert back.card == {"a": [1]}
         assert back.episodes == len(made)
         assert (back.behavior_probs is not None) == known
         assert back.steps == sum(len(e.rewards) for e in made)

@@ -40,7 +40,7 @@ PROBS_KEY = "behaviour_probabilities"  # in `infos`, [T + 1]; the entry of a res
 PUBLIC = ("D4RL", "atari", "metaworld", "minigrid", "mujoco")
 _STANDARD = ("algorithm_name", "description", "code_permalink", "requirements", "users")
 _REOPEN = 256  # episodes; an open HDF5 file keeps about 50 KB of cache for each episode read
-_FORMAT = 5  # of the cache and its checks; caches of another format are not used
+_FORMAT = 6  # of the cache and its checks; caches of another format are not used
 
 
 def datasets_root() -> Path:
@@ -156,7 +156,6 @@ def _imported(dataset_id: str, data: Path) -> Trajectories:
 
         metadata = json.loads((data / "metadata.json").read_text())
         ours = metadata.pop(METADATA_KEY, {})
-        env_id = ours.get("env_id") or json.loads(metadata.get("env_spec") or "{}").get("id")
         card = {**ours.get("card", {}), "minari": metadata}
         storage = minari.load_dataset(dataset_id).storage
     except Exception as error:  # invalid metadata, an unknown version, a missing package
@@ -165,7 +164,7 @@ def _imported(dataset_id: str, data: Path) -> Trajectories:
     expected = _shapes(flat_space(seen), flat_action_space(acted))
     read = _read(dataset_id, storage)
     episodes = (_episode(raw, k, seen, acted) for k, raw in enumerate(read))
-    return Trajectories.of(episodes, *expected, env_id=env_id, card=card)
+    return Trajectories.of(episodes, *expected, card=card)
 
 
 def _shapes(seen: gym.Space, acted: gym.Space) -> tuple[Any, ...]:

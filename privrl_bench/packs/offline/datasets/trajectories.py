@@ -80,7 +80,6 @@ class Trajectories:
         terminated: [N] bool, true at the last step of an episode at most.
         starts: [K + 1] int64, first step of each episode, then N.
         users: [K] int64, user of each episode, below `user_count`.
-        env_id: Environment of the episodes, if known.
         card: Further information about the data.
         behavior_probs: [N] float32, probability of each action under the behaviour policy; None: not known.
         labels: Of the episodes' metadata, each a list of length K.
@@ -93,7 +92,6 @@ class Trajectories:
     terminated: np.ndarray
     starts: np.ndarray
     users: np.ndarray
-    env_id: str | None = None
     card: dict[str, Any] = field(default_factory=dict)
     behavior_probs: np.ndarray | None = None
     labels: Labels = field(default_factory=dict)
@@ -146,7 +144,7 @@ class Trajectories:
         obs_dim: int | None = None,
         action_shape: tuple[int, ...] | None = None,
         choices: tuple[int, int] | None = None,
-        **about: Any,
+        card: dict[str, Any] | None = None,
     ) -> Trajectories:
         """Check and join episodes, each of a user of its own; see `users_of` for those that metadata name.
 
@@ -155,7 +153,7 @@ class Trajectories:
             obs_dim: See `check_episode`; None: that of the first episode.
             action_shape: See `check_episode`; None: that of the first episode.
             choices: See `check_episode`.
-            about: `env_id` and `card`.
+            card: Further information about the data.
 
         Raises:
             ConfigError: On data.id: an episode is invalid (see `check_episode`), or there are none.
@@ -187,7 +185,7 @@ class Trajectories:
             np.arange(len(parts)),
             behavior_probs=np.concatenate(known) if known else None,
             labels={key: [one.get(key) for one in labels] for key in keys},
-            **about,
+            card=card or {},
         )
 
     def save(self, folder: Path) -> None:
