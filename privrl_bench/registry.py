@@ -74,8 +74,8 @@ class Registry:
         """All classes, those of other packages last and imported only when they are reached."""
         return map(self.get, self.names())
 
-    def register(self, name: str, where: str | tuple[str, str]) -> None:
-        """Add a class of another package. Its runs are `unreviewed`, see `training/plugin_review.py`.
+    def refuse(self, name: str, where: str | tuple[str, str]) -> None:
+        """Refuse a class of another package, which is to be in `outside`.
 
         Args:
             name: equal to the class's own `name`.
@@ -85,11 +85,6 @@ class Registry:
         Raises:
             ConfigError: the name is taken, the module cannot be imported, or what it declares is refused.
         """
-        self.refuse(name, where)
-        self.outside[name] = where
-
-    def refuse(self, name: str, where: str | tuple[str, str]) -> None:
-        """Refuse a class of another package. Arguments and errors as `register`."""
         if self.outside.get(name) == where:
             return
         if name in self.names():

@@ -125,18 +125,6 @@ def _given_env(run: RunConfig, keys: Collection[str]) -> None:
             f"env.{name}",
             f"has no effect with env.obs_scaling={env.obs_scaling}; use public",
         )
-    if env.obs_mean is not None and env.obs_std is not None:
-        names = ("obs_mean", "obs_std")
-        # The one that was given is wrong; of two that were given or are of a file, the second.
-        name, other = (
-            names if f"env.{names[1]}" not in keys and f"env.{names[0]}" in keys else names[::-1]
-        )
-        got, wanted = len(getattr(env, name)), len(getattr(env, other))
-        refuse(
-            got != wanted,
-            f"env.{name}",
-            f"must have {wanted} numbers, as env.{other} has, got {got}",
-        )
 
 
 def _given_users(run: RunConfig, keys: Collection[str]) -> None:

@@ -291,10 +291,12 @@ def explain(parsed: Sequence[Override], error: Exception) -> ConfigError:
                 raise drawn(group, override.get_value_string())
             if override.is_sweep_override():
                 raise ConfigError(group, "several values need -m; for one list write [a,b]")
+            if override.is_delete() and group in OPTIONAL_GROUPS:
+                continue
             known = group in groups or group.startswith("hydra/")
             if known and not isinstance(override.value(), dict):
                 check_choice(override, hydra_files.options(group))
-            elif not (override.is_delete() and group in OPTIONAL_GROUPS):
+            else:
                 keys.append(override)
         if "'schema/algo/" in str(error):  # no key is known
             return not_one_word(error, ())

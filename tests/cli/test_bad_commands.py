@@ -143,8 +143,8 @@ BAD = {
     "env.text.holdout=5": "env.text.holdout: is for texts",
     "data.users=5": "data.users: splits a dataset",
     "env.obs_scaling=none env.obs_mean=[0,0,0,0]": "env.obs_mean: has no effect with env.obs_scaling=none",
-    "env.obs_mean=[0,0] env.obs_scaling=public": "env.obs_mean: must have 4 numbers, as env.obs_std has, got 2",
-    "env.obs_std=[1,1]": "env.obs_std: must have 4 numbers, as env.obs_mean has, got 2",
+    "env.obs_mean=[0,0] env.obs_scaling=public": "env.obs_mean: needs 4 numbers, one per observation, got 2",
+    "env.obs_std=[1,1]": "env.obs_std: needs 4 numbers, one per observation, got 2",
     "privacy=tree": "privacy.mechanism: algo=dppg takes correlated, gaussian, got 'tree'",
     "privacy.epsilon=0.0001 privacy.delta=1e-90": "privacy.epsilon: 0.0001 at delta 1e-90 takes z = ",
     "privacy.epsilon=0.001 privacy.accountant=rdp": "privacy.accountant: rdp is an upper bound that "

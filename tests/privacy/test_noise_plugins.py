@@ -170,11 +170,11 @@ def test_workers_know_the_sampler_and_a_bad_one_registers_nothing(packages, monk
     plugins.restore(told)
     assert sampling.sampler_class("without_replacement").name == "without_replacement"
     with pytest.raises(ConfigError, match="the name fixed is taken"):
-        sampling.REGISTRY.register("fixed", "draw_pkg.without_replacement")
+        sampling.REGISTRY.refuse("fixed", "draw_pkg.without_replacement")
     with pytest.raises(ConfigError, match="`name` must be 'x', got 'without_replacement'"):
-        sampling.REGISTRY.register("x", "draw_pkg.without_replacement")
+        sampling.REGISTRY.refuse("x", "draw_pkg.without_replacement")
     with pytest.raises(ConfigError, match="has no SAMPLER"):
-        sampling.REGISTRY.register("x", "draw_pkg")
+        sampling.REGISTRY.refuse("x", "draw_pkg")
 
 
 # --- the Laplace mechanism at the gate
@@ -182,7 +182,7 @@ def test_workers_know_the_sampler_and_a_bad_one_registers_nothing(packages, monk
 
 @pytest.fixture
 def laplace(packages):
-    mechanisms.REGISTRY.register("laplace", "laplace_pkg.laplace")
+    mechanisms.REGISTRY.outside["laplace"] = "laplace_pkg.laplace"
 
 
 def test_one_user_moves_a_release_by_at_most_one_clip_in_l1(laplace):

@@ -66,7 +66,7 @@ def test_a_configuration_has_one_kind_of_users_and_its_environment_may_declare_t
 
 
 def test_users_of_a_plugin_are_asked_first_and_stay_unreviewed(wards):
-    users.REGISTRY.register("wards", "wards_pkg")
+    users.REGISTRY.outside["wards"] = "wards_pkg"
     config = compose(["algo=dppg", "env=cartpole", "total_steps=10_000", "privacy.z=1"])
     assert kind_of(config).name == "wards"
     assert kind_of(compose(["algo=dppg", "env=pendulum"])) is SimulatedUsers
@@ -85,7 +85,7 @@ def test_users_of_a_plugin_are_known_before_the_environment_is_made(wards, tmp_p
     (tmp_path / "wards_pkg.py").write_text(
         text.replace('"cartpole"', '"cartpole" and spec is not None')
     )
-    users.REGISTRY.register("wards", "wards_pkg")
+    users.REGISTRY.outside["wards"] = "wards_pkg"
     config = compose(["algo=dppg", "env=cartpole", "total_steps=10_000", "privacy.z=1"])
     with pytest.raises(ConfigError, match="users: wards claims a run by its environment"):
         make_plan([config])
@@ -101,7 +101,7 @@ def test_users_of_a_plugin_are_known_before_the_environment_is_made(wards, tmp_p
 )
 def test_users_that_are_refused(wards, name, module, problem):
     with pytest.raises(ConfigError, match=problem):
-        users.REGISTRY.register(name, module)
+        users.REGISTRY.refuse(name, module)
 
 
 def test_a_plugin_names_users():
