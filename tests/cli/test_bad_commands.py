@@ -147,8 +147,8 @@ BAD = {
     "env.obs_std=[1,1]": "env.obs_std: needs 4 numbers, one per observation, got 2",
     "privacy=tree": "privacy.mechanism: algo=dppg takes correlated, gaussian, got 'tree'",
     "privacy.epsilon=0.0001 privacy.delta=1e-90": "privacy.epsilon: 0.0001 at delta 1e-90 takes z = ",
-    "privacy.epsilon=0.001 privacy.accountant=rdp": "privacy.accountant: rdp is an upper bound that "
-    "no noise brings to epsilon 0.001; use pld",
+    "privacy.epsilon=0.001 privacy.accountant=rdp": "privacy.epsilon: no noise multiplier gives "
+    "epsilon 0.001 after 146 rounds; give another, privacy.accountant=pld, a tighter bound, or privacy.z",
     "algo=mean_return algo.policy=/nonexistent": "algo.policy: there is no /nonexistent; name a run",
     # environments
     GYM
