@@ -63,7 +63,7 @@ none, a word of another library or of a text: algorithms/value/q_learning.py rep
     training/trained_policy.py
 gaussian, kind of an event or an accountant: audit/canary.py privacy/accounting/accountants.py
     privacy/accounting/cost.py privacy/mechanisms/local.py privacy/mechanisms/tree.py
-    privacy/sampling/sampler.py privacy/mechanisms/mechanism.py
+    privacy/sampling/sampler.py privacy/mechanisms/declarations.py
 gaussian, default of the configuration or an accountant: config/schema/privacy.py
 fixed, default of the configuration: config/schema/privacy.py
 declared, a caveat that the leak test found: audit/leaks.py

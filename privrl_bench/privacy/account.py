@@ -19,7 +19,7 @@ from privrl_bench.privacy.guarantee import WEAK_DELTA, Guarantee, Unit, weak_del
 from privrl_bench.privacy.ledger import Ledger, event_of
 from privrl_bench.privacy.mechanisms import ledger_class
 from privrl_bench.privacy.mechanisms.mechanism import Mechanism, Terms
-from privrl_bench.privacy.noise import NoiseSource, SecureNoise, SeededNoise
+from privrl_bench.privacy.noise import NoiseSource, SecureNoise, SeededNoise, noise_source
 from privrl_bench.privacy.rules import check, rules
 from privrl_bench.privacy.sampling.sampler import Sampler
 
@@ -302,3 +302,9 @@ def _check(
     for noise in noises:
         if type(noise) not in (SeededNoise, SecureNoise):
             raise PrivacyError(f"noise comes from noise.py, not from {type(noise).__name__}")
+
+
+def planned_account(config: PrivacyConfig, block: Block, unit: Unit) -> Account:
+    """The account of one release that is only planned: it keeps no ledger and draws no noise."""
+    noise = noise_source(config.noise, 0, 0)
+    return Account([config], (block,), unit, 1, [noise], [Ledger(None)])

@@ -21,11 +21,9 @@ from privrl_bench.packs.tuning.costs import (
     together,
 )
 from privrl_bench.packs.tuning.settings import Search, public_words
-from privrl_bench.privacy.account import Account
+from privrl_bench.privacy.account import Account, planned_account
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.guarantee import Guarantee, Unit
-from privrl_bench.privacy.ledger import Ledger
-from privrl_bench.privacy.noise import noise_source
 from privrl_bench.privacy.rules import rules
 from privrl_bench.training.plan import Plan
 from privrl_bench.users import kind_of
@@ -242,8 +240,7 @@ def _score(search: Search, parts: Plan, users: int, epsilon: float) -> Account:
 
     def account(z: float) -> Account:
         privacy = score_config(search, parts.config, users, z, None).privacy
-        block, noise = Block("return", 1, privacy.clip), noise_source(privacy.noise, 0, 0)
-        return Account([privacy], (block,), unit, 1, [noise], [Ledger(None)])  # draws no noise
+        return planned_account(privacy, Block("return", 1, privacy.clip), unit)
 
     z = search.tune.score_z
     if z is None:
