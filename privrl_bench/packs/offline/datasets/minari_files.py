@@ -167,7 +167,7 @@ def _imported(dataset_id: str, data: Path) -> Trajectories:
     return Trajectories.of(episodes, *expected, card=card)
 
 
-def _shapes(seen: gym.Space, acted: gym.Space) -> tuple[Any, ...]:
+def _shapes(seen: gym.Space, acted: gym.Space) -> tuple[Any, Any, Any]:
     """The arguments of `check_episode` for flat spaces."""
     from gymnasium import spaces
 
