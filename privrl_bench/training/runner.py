@@ -230,10 +230,4 @@ def _train(plan: Plan, dirs: list[RunDir], overrides: list[list[str]]) -> list[O
         if more := repeat_warning(run.gate, r, before["round"] if before else 0):
             print(f"warning  {rundir.path}: {more}", flush=True)
     with catching_signals() as stop:
-        results = Experiment(run, dirs).run(saved, stop)
-    for r, result in enumerate(results):
-        if result.failed_with_group:  # an unknown one of them fails: each is resumed alone
-            code = 128 + stop.signal if stop.signal else interruption(results)
-            alone = make_plan([plan.given[r]])
-            (results[r],) = _run_group(alone, [dirs[r]], [overrides[r]], code)
-    return results
+        return Experiment(run, dirs).run(saved, stop)

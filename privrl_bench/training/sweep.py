@@ -82,8 +82,8 @@ def prepare(
 def train(jobs: Sequence[Job]) -> list[Outcome]:
     """Train jobs together, which differ in the seed and in z only.
 
-    When the group fails as a whole, its jobs are trained one at a time, so that an error affects one job
-    only. Jobs that are done are skipped.
+    When the group fails as a whole, its jobs are trained one at a time, or resumed, so that an error affects
+    one job only. Jobs that are done are skipped.
 
     Returns:
         How each job ended, in order.
@@ -92,6 +92,7 @@ def train(jobs: Sequence[Job]) -> list[Outcome]:
 
     configs = [job.config for job in jobs]
     folders = [job.folder for job in jobs]
+    results: list[Outcome | ConfigError]
     try:
         results = run_each(configs, folders, [job.overrides for job in jobs])
     except Exception as error:  # the other jobs of a sweep continue
@@ -102,17 +103,17 @@ def train(jobs: Sequence[Job]) -> list[Outcome]:
             f"group   {one_line(describe(error))}; its {len(jobs)} jobs are trained one at a time",
             file=sys.stderr,
         )
-        outcomes: list[Outcome] = []
-        for job in jobs:
+        results = [Outcome("failed", failed_with_group=True) for _ in jobs]
+    outcomes: list[Outcome] = []
+    for job, result in zip(jobs, results, strict=True):
+        if isinstance(result, ConfigError):
+            outcomes.append(_failed(result, job.number, job.folder))
+        elif result.failed_with_group:
             code = interruption(outcomes)
             outcomes += [not_started(job, code)] if code else train([job])
-        return outcomes
-    return [
-        _failed(result, job.number, job.folder)
-        if isinstance(result, ConfigError)
-        else replace(result, number=job.number)
-        for job, result in zip(jobs, results, strict=True)
-    ]
+        else:
+            outcomes.append(replace(result, number=job.number))
+    return outcomes
 
 
 def _leave_without_reader(error: Exception, *folders: Path) -> None:
