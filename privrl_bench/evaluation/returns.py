@@ -147,7 +147,7 @@ class ReturnEvaluator(Evaluator):
 
         def drawn() -> Tensor | None:
             """Noise of the next steps, _BLOCK of them."""
-            if self._greedy:
+            if self._greedy and not getattr(self._policy, "by_step", False):
                 return None
             return torch.stack([self._policy.draw(g, _BLOCK, episodes) for g in draws], dim=1)
 
