@@ -271,6 +271,15 @@ class Account:
         )
 
 
+def planned_account(config: PrivacyConfig, block: Block, unit: Unit, rounds: int) -> Account:
+    """The account of a run of so many releases, before it has released anything; it draws no noise.
+
+    For code outside this package, which makes neither ledgers nor noise.
+    """
+    noise = noise_source(config.noise, 0, 0)
+    return Account([config], (block,), unit, rounds, [noise], [Ledger(None)])
+
+
 def _check(
     configs: list[PrivacyConfig],
     blocks: tuple[Block, ...],
@@ -302,9 +311,3 @@ def _check(
     for noise in noises:
         if type(noise) not in (SeededNoise, SecureNoise):
             raise PrivacyError(f"noise comes from noise.py, not from {type(noise).__name__}")
-
-
-def planned_account(config: PrivacyConfig, block: Block, unit: Unit) -> Account:
-    """The account of one release that is only planned: it keeps no ledger and draws no noise."""
-    noise = noise_source(config.noise, 0, 0)
-    return Account([config], (block,), unit, 1, [noise], [Ledger(None)])

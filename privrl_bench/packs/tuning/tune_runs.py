@@ -20,8 +20,7 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.metrics import CLOCK, shown_epsilon
-from privrl_bench.packs.tuning.costs import search_epsilon
-from privrl_bench.packs.tuning.search_plan import SearchPlan, plan_search
+from privrl_bench.packs.tuning.search_plan import SearchPlan, plan_search, search_epsilon
 from privrl_bench.packs.tuning.settings import read_search
 from privrl_bench.packs.tuning.trials import (
     ENDED,
@@ -53,7 +52,7 @@ FOLDERS = ("adapter", "model")  # of language models
 def search(words: Sequence[str], say: Callable[[str], None]) -> Outcome:
     """Run a search, or resume it, or load it if it is done.
 
-    Guarantee: that of `SearchPlan.guarantee`, or more if runs were repeated: see `costs.py`.
+    Guarantee: that of `SearchPlan.guarantee`, or more if runs were repeated: see `search_plan.py`.
 
     Args:
         words: of `privrl tune`.

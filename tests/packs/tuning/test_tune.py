@@ -14,8 +14,7 @@ from privrl_bench.cli.main import main
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
 from privrl_bench.packs.tuning import trials, tune_runs
-from privrl_bench.packs.tuning.costs import search_epsilon
-from privrl_bench.packs.tuning.search_plan import plan_search, score_config
+from privrl_bench.packs.tuning.search_plan import plan_search, score_config, search_epsilon
 from privrl_bench.packs.tuning.settings import read_search
 from privrl_bench.packs.tuning.trials import score_job
 from privrl_bench.packs.tuning.tune_runs import best_of

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from privrl_bench.errors import ConfigError
-from privrl_bench.packs.tuning.space import Distribution, grid, split_words
+from privrl_bench.packs.tuning.settings import Distribution, grid, split_words
 
 UNIFORMS = (np.arange(4000) + 0.5) / 4000
 
