@@ -258,13 +258,12 @@ def _flag(name: str) -> str:
 
 def _print_overview(findings: Sequence[Finding]) -> None:
     """Print the best bound of every attack."""
-    rows, styles = [], []
+    rows = []
     for finding in findings:
         claim = "-" if finding.claim is None else shown_epsilon(finding.claim)
         wrong = bool(finding.exceeded() or finding.problems)
         measured = shown_measured(finding.best.epsilon)
         rows.append((finding.attack, claim, measured, "contradiction" if wrong else "ok"))
-        styles.append("red" if wrong else "")
     print()
-    print_table(("attack", "claimed epsilon", "measured bound", "verdict"), rows, styles)
+    print_table(("attack", "claimed epsilon", "measured bound", "verdict"), rows)
     print()

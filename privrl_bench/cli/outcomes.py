@@ -34,7 +34,7 @@ def show(outcomes: Sequence[Outcome], columns: Mapping[str, Sequence[str]]) -> N
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     if failed:
         rows = [(os.path.relpath(one.folder), one_line(one.reason)) for one in failed]
-        print_table(("failed", "reason"), rows, ["red"] * len(rows))
+        print_table(("failed", "reason"), rows)
     done = [outcome.folder for outcome in outcomes if outcome.status in DONE]
     if done:
         print(f"report: privrl report {shlex.quote(os.path.relpath(os.path.commonpath(done)))}")
@@ -60,7 +60,7 @@ def _print_groups(
     from privrl_bench.functional.statistics import FEWEST
     from privrl_bench.reporting.tables import mean_text
 
-    rows, styles, names, most = [], [], [], 0
+    rows, names, most = [], [], 0
     for settings, outcomes in groups.items():
         measure = objective_of(outcomes[0].summary)
         names.append(measure.name)
@@ -72,10 +72,9 @@ def _print_groups(
         count = f"{len(values)} of {len(outcomes)}"
         mean = mean_text(measure, values) if values else "-"
         rows.append((*settings, count, mean, shown_epsilon(max(spent, default=math.nan))))
-        styles.append("" if len(values) == len(outcomes) else "yellow")
     head = [key.removeprefix("privacy.") for key in swept]
     name = "/".join(dict.fromkeys(names)) + " (95 % interval over runs)" * (most >= FEWEST)
-    print_table((*head, "runs", name, "epsilon"), rows, styles)
+    print_table((*head, "runs", name, "epsilon"), rows)
 
 
 def _settings(

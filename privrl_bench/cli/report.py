@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from privrl_bench.cli.console import print_table
 from privrl_bench.cli.parsing import Parser
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.statistics import FEWEST, improvement
@@ -62,11 +61,7 @@ def main(words: Sequence[str], prog: str) -> int:
         raise ConfigError("DIR", f"no finished run below {', '.join(map(str, options.folders))}")
     out.mkdir(parents=True, exist_ok=True)
     rows = summarise(runs)
-    if sys.stdout.isatty():
-        print_table(*cells(rows))
-        print(legend(rows))
-    else:
-        print(markdown(rows))
+    print(markdown(rows))
     page = write_report(runs, out, " ".join(map(str, options.folders)))
     print(f"results: {page}", file=sys.stderr)
     return 0

@@ -39,14 +39,15 @@ from privrl_bench.config.diagnostics import (
     OPTIONAL_GROUPS,
     check_choice,
     check_choices,
+    check_names,
     check_repeated,
     drawn,
     first_line,
     not_one_word,
+    unreadable,
     unreadable_value,
     wrong_type,
 )
-from privrl_bench.config.file_errors import check_names, unreadable
 from privrl_bench.config.folder_names import folder_name
 from privrl_bench.config.overrides import (
     CONFIG_NAME,

@@ -1,4 +1,4 @@
-"""The wording of errors in a command line: one line with the key, what is wrong, and what is allowed.
+"""The wording of errors in command lines and YAML files: one line with the key, what is wrong, what is allowed.
 
 `composition/hydra_compose.py` calls Hydra and finds which word is wrong.
 """
@@ -10,8 +10,11 @@ import re
 import shlex
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from privrl_bench.errors import ConfigError, suggest
 
@@ -249,3 +252,37 @@ def _kind(wanted: Any) -> str:
         return f"one of {', '.join(choice.name for choice in wanted)}"
     words = {int: "an integer", float: "a number", bool: "true or false", str: "text"}
     return words.get(wanted, "of another type")
+
+
+# --- YAML files
+
+NAMED = ("env", "algo")  # groups whose files hold their own name
+
+
+def unreadable(error: yaml.YAMLError) -> ConfigError:
+    """The error for a file that is not YAML."""
+    mark = getattr(error, "problem_mark", None)
+    what = getattr(error, "problem", None) or str(error).partition("\n")[0]
+    if mark is None:  # a character that YAML does not allow
+        file = getattr(error, "name", "a YAML file")
+        return ConfigError("", f"{file} cannot be read: {what}")
+    path = Path(mark.name)
+    group = path.parent.name
+    return ConfigError(group, f"{group}/{path.name} cannot be read: line {mark.line + 1}: {what}")
+
+
+def check_names(chosen: Mapping[str, str], name_of: Callable[[str], str]) -> None:
+    """Check that a file's `name` is that of the file. With another's name it would have that one's identity.
+
+    Args:
+        chosen: group -> the name of the file.
+        name_of: group -> the composed `<group>.name`.
+
+    Raises:
+        ConfigError: a file has another name, or none, and so the default.
+    """
+    for group in NAMED:
+        file, name = chosen.get(group), name_of(group)
+        if file is not None and name != file:
+            rule = f"must have `name: {file}`, as the file is named"
+            raise ConfigError(f"{group}.name", f"{group}/{file}.yaml {rule}, got {name!r}")
