@@ -138,7 +138,6 @@ class Ledger:
         self.mark = Mark()  # how far it has come; lines of digests count
         self._by_round: dict[int, list[dict[str, Any]]] = {}
         self._digests: dict[tuple[int, int], str] = {}
-        self._released: set[int] = set()  # rounds with a digest
         self._events: dict[int, tuple[ReleaseEvent, ...]] = {}  # what the lines of a round say
         # How many rounds have lines that say the same.
         self._alike: Counter[tuple[ReleaseEvent, ...]] = Counter()
@@ -159,7 +158,6 @@ class Ledger:
         """Sort a line into intents and digests."""
         if "digest" in line:
             self._digests[int(line["round"]), int(line["attempt"])] = line["digest"]
-            self._released.add(int(line["round"]))
         else:
             index, event = int(line["round"]), event_of(line)
             before = len(self._by_round.get(index, ()))
@@ -373,7 +371,8 @@ class Ledger:
     def summary(self) -> dict[str, int]:
         """How many lines, released rounds and repeated rounds the ledger holds."""
         repeated = sum(n for events, n in self._rounds_alike(None).items() if len(events) > 1)
-        return {"lines": len(self.lines), "rounds": len(self._released), "repeated": repeated}
+        rounds = len({index for index, _ in self._digests})
+        return {"lines": len(self.lines), "rounds": rounds, "repeated": repeated}
 
 
 def announce(path: Path, releases: Iterable[tuple[int, ReleaseEvent, dict[str, Any]]]) -> None:

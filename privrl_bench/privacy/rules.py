@@ -121,4 +121,6 @@ def _in_order() -> Iterator[type[Mechanism]]:
 
 def drawing(draws: Iterable[Draws]) -> tuple[str, ...]:
     """The names of the samplers that draw in one of these ways, in their order."""
-    return tuple(kind.name for how in draws for kind in sampling.samplers() if kind.draws is how)
+    return tuple(
+        kind.name for how in draws for kind in sampling.REGISTRY.classes() if kind.draws is how
+    )

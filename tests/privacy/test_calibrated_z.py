@@ -75,7 +75,7 @@ def test_every_mechanism_and_sampling_with_a_calibration_has_a_case():
     assert calibrated == {mechanism for mechanism, _, _ in CASES}
     taken = {
         kind.name
-        for kind in sampling.samplers()
+        for kind in sampling.REGISTRY.classes()
         if any(kind.accepts(mechanism_class(name)) for name in calibrated)
     }
     assert taken == {sampler for _, sampler, _ in CASES}

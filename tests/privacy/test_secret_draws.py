@@ -14,7 +14,7 @@ from privrl_bench.privacy import noise
 from privrl_bench.privacy.accounting.best_of_runs import RunCount, draw_search
 from privrl_bench.privacy.noise import SecureNoise, SeededNoise
 from privrl_bench.privacy.rules import rules
-from privrl_bench.privacy.sampling import samplers
+from privrl_bench.privacy.sampling import REGISTRY
 from privrl_bench.training.plan import make_plan
 from privrl_bench.training.trainer import Trainer
 
@@ -111,7 +111,7 @@ def cohorts(words: list[str], seed: int, kind: str) -> list[list[int]]:
 
 
 def test_every_sampler_that_draws_in_secret_is_below():
-    assert set(DRAWN) == {kind.name for kind in samplers() if kind.random}
+    assert set(DRAWN) == {kind.name for kind in REGISTRY.classes() if kind.random}
 
 
 @pytest.mark.parametrize("name", DRAWN)

@@ -68,7 +68,7 @@ def _exactly(counts: Counter[ReleaseEvent], delta: float, accountant: str) -> fl
         return None
     if any(z <= 0 for z, _ in pairs):
         return math.inf
-    return exact_gaussian.epsilon_of(exact_gaussian.merged(pairs), _DISTANCE[adjacency], delta)
+    return exact_gaussian.epsilon_of(pairs, _DISTANCE[adjacency], delta)
 
 
 def _relation(counts: Counter[ReleaseEvent]) -> str:

@@ -11,7 +11,6 @@ them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -37,14 +36,6 @@ def epsilon_of(counts: tuple[tuple[float, int], ...], distance: float, delta: fl
         # delta(epsilon) <= Phi(mu / 2 - epsilon / mu), its first term; the search loses digits here.
         return mu * (mu / 2.0 - NormalDist().inv_cdf(delta))
     return epsilon_at(1.0 / mu, delta)
-
-
-def merged(pairs: Iterable[tuple[float, int]]) -> tuple[tuple[float, int], ...]:
-    """The pairs with equal multipliers added up, in the order of their first."""
-    found: dict[float, int] = {}
-    for z, count in pairs:
-        found[z] = found.get(z, 0) + count
-    return tuple(found.items())
 
 
 def epsilon_at(sigma: float, delta: float) -> float:

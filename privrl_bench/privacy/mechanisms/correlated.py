@@ -51,7 +51,6 @@ from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.grid import MARGIN, REPEATS
 from privrl_bench.privacy.mechanisms.gaussian import Gaussian
 from privrl_bench.privacy.mechanisms.mechanism import Attempt, Terms
-from privrl_bench.privacy.mechanisms.on_grid import OnGrid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,11 +100,6 @@ class Past:
                 total = new
         return fresh - torch.from_numpy(np.rint(total + lost).astype(np.int64))
 
-    @property
-    def nbytes(self) -> int:
-        """Memory of the noise."""
-        return int(self._rows.nbytes)
-
     def keep(self, round_index: int, noise: Tensor) -> None:
         """The noise of a round was released."""
         import numpy as np
@@ -122,13 +116,34 @@ class Past:
         self._rounds[place], self._rows[place] = round_index, noise.numpy()
 
 
-class CorrelatedNoise(OnGrid):
-    """Noise that later noise cancels."""
+class Correlated(Gaussian):
+    """Noise that later noise cancels, at the epsilon of independent noise.
+
+    All rows of one user in everything released are one Gaussian mechanism; see the module.
+    """
+
+    name = "correlated"
+    records: ClassVar[tuple[str, ...]] = ("correlated",)
+    subsampled = False
+    own = ("correlation", "bands", *Gaussian.own)
 
     def __init__(self, terms: Terms):
+        """Raises PrivacyError: the plan has no room for rounding in as many repeats, and REPEATS."""
         super().__init__(terms)
         self._past: dict[int, Past] = {}
         self._made: tuple[tuple[int, int, int], Tensor] | None = None
+        if terms.unit.participation is None:
+            raise PrivacyError(
+                "correlated noise is analysed for users in a bounded number of rounds"
+            )
+        rows = self._planned_rows
+        if not self._is_covered(2 * rows + REPEATS):
+            raise PrivacyError(
+                f"rows of {sum(self.sizes)} numbers in {rows} rounds have no analysis with correlated noise; "
+                "use privacy.bands or privacy=fixed"
+            )
+
+    # -- noise ------------------------------------------------------------------------------
 
     @cached_property
     def strategy(self) -> Strategy:
@@ -201,26 +216,7 @@ class CorrelatedNoise(OnGrid):
         row = float(np.linalg.norm(self.strategy.inverse(self.terms.rounds)))
         return {name: row * std for name, std in super().release_noise(r).items()}
 
-
-class CorrelatedAccounting(CorrelatedNoise, Gaussian):
-    """All rows of one user in everything released are one Gaussian mechanism; see the module."""
-
-    records: ClassVar[tuple[str, ...]] = ("correlated",)
-    subsampled = False
-
-    def __init__(self, terms: Terms):
-        """Raises PrivacyError: the plan has no room for rounding in as many repeats, and REPEATS."""
-        super().__init__(terms)
-        if terms.unit.participation is None:
-            raise PrivacyError(
-                "correlated noise is analysed for users in a bounded number of rounds"
-            )
-        rows = self._planned_rows
-        if not self._is_covered(2 * rows + REPEATS):
-            raise PrivacyError(
-                f"rows of {sum(self.sizes)} numbers in {rows} rounds have no analysis with correlated noise; "
-                "use privacy.bands or privacy=fixed"
-            )
+    # -- accounting -------------------------------------------------------------------------
 
     @property
     def _planned_rows(self) -> int:
@@ -296,12 +292,7 @@ class CorrelatedAccounting(CorrelatedNoise, Gaussian):
             moved = times * float(np.sqrt(sums.max()))
         return [Counter([self._moved(r, moved)])]
 
-
-class Correlated(CorrelatedAccounting):
-    """Noise that later noise cancels, at the epsilon of independent noise."""
-
-    name = "correlated"
-    own = ("correlation", "bands", *Gaussian.own)
+    # -- description ------------------------------------------------------------------------
 
     @classmethod
     def notes(cls, privacy: PrivacyConfig) -> dict[str, str]:

@@ -39,8 +39,3 @@ def ledger_sampler(name: str) -> type[Sampler]:
     if name not in names():
         raise PrivacyError(f"no sampler of ledger lines is called {name!r}: epsilon is unknown")
     return sampler_class(name)
-
-
-def samplers() -> tuple[type[Sampler], ...]:
-    """All classes."""
-    return tuple(REGISTRY.classes())
