@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import types
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,14 @@ from privrl_bench.kernels import machine
 from privrl_bench.training.sweep import Outcome
 
 
-@dataclass
-class Result:
-    status: str
-    reason: str
-    folder: Path
-    summary: dict[str, Any] = field(default_factory=dict)
-    exit_code: int = 0
+def result_of(
+    status: str,
+    reason: str,
+    folder: Path,
+    summary: dict[str, Any] | None = None,
+    exit_code: int = 0,
+) -> Outcome:
+    return Outcome(status, reason, str(folder), exit_code, summary or {})
 
 
 class Runs:
@@ -38,22 +38,22 @@ class Runs:
 
     def __call__(
         self, configs: list[RunConfig], folders: list[Path], overrides: list[list[str]]
-    ) -> list[Result | ConfigError]:
+    ) -> list[Outcome | ConfigError]:
         if len(configs) > 1 and any(run.seed == 1 for run in configs):
             raise RuntimeError("one of the group broke")
         return [self.one(*given) for given in zip(configs, folders, overrides, strict=True)]
 
-    def one(self, run: RunConfig, folder: Path, words: list[str]) -> Result | ConfigError:
+    def one(self, run: RunConfig, folder: Path, words: list[str]) -> Outcome | ConfigError:
         self.seen.append((run, str(folder.relative_to(Path.cwd())), words))
         if run.seed == 1:
             raise RuntimeError("the simulator\nbroke")
         if run.seed == 2:
             return ConfigError("env.id", "unknown")
         if run.seed == 3:
-            return Result("failed", "diverged", folder, exit_code=1)
+            return result_of("failed", "diverged", folder, exit_code=1)
         if run.seed == 4:
-            return Result("interrupted", "SIGTERM", folder, exit_code=143)
-        return Result("done", "", folder, {"return": {"mean": 12.345}, "epsilon": 4.3772})
+            return result_of("interrupted", "SIGTERM", folder, exit_code=143)
+        return result_of("done", "", folder, {"return": {"mean": 12.345}, "epsilon": 4.3772})
 
     @property
     def folders(self) -> list[str]:
@@ -131,10 +131,10 @@ def test_a_failing_job_stops_no_other_and_is_in_the_table(
 def test_the_table_of_a_sweep_has_a_row_for_each_setting_and_the_range_of_few_seeds(
     runs: Runs, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def one(run: RunConfig, folder: Path, words: list[str]) -> Result:
+    def one(run: RunConfig, folder: Path, words: list[str]) -> Outcome:
         value = {0: 460.0, 1: 500.0, 2: 500.0}[run.seed] / run.privacy.z
         epsilon = 4.0 / run.privacy.z
-        return Result("done", "", folder, {"return": {"mean": value}, "epsilon": epsilon})
+        return result_of("done", "", folder, {"return": {"mean": value}, "epsilon": epsilon})
 
     monkeypatch.setattr(runs, "one", one)
     monkeypatch.setattr(Runs, "__call__", lambda self, *a: [one(*x) for x in zip(*a, strict=True)])
