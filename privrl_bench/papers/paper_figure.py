@@ -11,7 +11,6 @@ from privrl_bench.papers import (
     analytic_figures,
     convergence,
     datasize,
-    relations,
     run_figures,
     states,
 )
@@ -58,7 +57,9 @@ KINDS = {
         None, analytic_figures.rounds_table, within=False, of_table=analytic_figures.draw_rounds
     ),
     "accounting": Kind(analytic_figures.draw_accounting, within=False),
-    "relations": Kind(None, relations.sign_table, within=False, of_table=relations.draw_signs),
+    "relations": Kind(
+        None, analytic_figures.sign_table, within=False, of_table=analytic_figures.draw_signs
+    ),
     "riverswim": Kind(analytic_figures.draw_riverswim, within=False),
     "held": Kind(convergence.draw_held, convergence.table, **_SOLVED),
     "boxes": Kind(convergence.draw_boxes, convergence.table, **_SOLVED),

@@ -22,7 +22,7 @@ from typing import Any
 from privrl_bench.config.overrides import conf_dir
 from privrl_bench.evaluation.objective import OBJECTIVES
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.reporting.results_store import stored_rows
+from privrl_bench.reporting.run_loader import stored_rows
 
 ITEMS = ("frontier", "gap", "small_epsilon")
 MOST_NOISE, LEAST_COHORT = 0.05, 16  # of `rounds_by_rule`

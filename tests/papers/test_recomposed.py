@@ -13,8 +13,7 @@ from privrl_bench.composition.identity import identity
 from privrl_bench.papers.pages import write_results
 from privrl_bench.papers.pages.store import BEFORE
 from privrl_bench.papers.pages.write_results import difference
-from privrl_bench.reporting.results_store import MADE_AT, RUNS_FILE
-from privrl_bench.reporting.run_loader import digest_of
+from privrl_bench.reporting.run_loader import MADE_AT, RUNS_FILE, digest_of
 from privrl_bench.training.plan import make_plan
 
 ROOT = Path(__file__).parents[2]

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from privrl_bench.papers.items import paper
-from privrl_bench.papers.paper_figure import PaperFigure
-from privrl_bench.papers.relations import (
+from privrl_bench.papers.analytic_figures import (
     QUANTITIES,
     Relation,
     cost,
@@ -20,6 +18,8 @@ from privrl_bench.papers.relations import (
     relations,
     sign_table,
 )
+from privrl_bench.papers.items import paper
+from privrl_bench.papers.paper_figure import PaperFigure
 from privrl_bench.reporting.table_writer import aligned, parsed
 
 ROOT = Path(__file__).parents[2]

@@ -19,7 +19,7 @@ from privrl_bench.reporting.frontier import (
     predict,
     rounds_by_rule,
 )
-from privrl_bench.reporting.results_store import _KEPT
+from privrl_bench.reporting.run_loader import _KEPT
 
 MEASURED = [
     Point(10, 8, 0.1, (100.0, 120.0)),

@@ -16,8 +16,13 @@ from hypothesis import strategies as st
 from privrl_bench.papers.pages import collect_results
 from privrl_bench.papers.paper_figure import PaperFigure
 from privrl_bench.papers.paper_item import Line, Panel
-from privrl_bench.reporting.results_store import read_results, write_results
-from privrl_bench.reporting.run_loader import by_key, load_run, load_runs
+from privrl_bench.reporting.run_loader import (
+    by_key,
+    load_run,
+    load_runs,
+    read_results,
+    write_results,
+)
 from privrl_bench.reporting.runs import Run, usable
 from privrl_bench.reporting.table_writer import compact, parsed
 from privrl_bench.reporting.tables import exact, markdown, summarise

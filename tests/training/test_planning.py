@@ -13,7 +13,7 @@ import yaml
 from privrl_bench.cli.main import main
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
-from privrl_bench.reporting.results_store import COLUMNS
+from privrl_bench.reporting.run_loader import COLUMNS
 from privrl_bench.training import describe
 from privrl_bench.training.describe import report_of
 from privrl_bench.training.plan import make_plan

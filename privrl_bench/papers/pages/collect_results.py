@@ -45,12 +45,12 @@ from privrl_bench.papers.paper_figure import KINDS, PaperFigure
 from privrl_bench.papers.paper_item import Item, write_item
 from privrl_bench.papers.states import RANGES_FILE
 from privrl_bench.reporting.plots import curves, not_drawn, return_against_epsilon
-from privrl_bench.reporting.results_store import (
+from privrl_bench.reporting.run_loader import (
     RUNS_FILE,
+    load_runs,
     read_results,
     write_results,
 )
-from privrl_bench.reporting.run_loader import load_runs
 from privrl_bench.reporting.runs import Run
 from privrl_bench.reporting.tables import markdown, summarise
 

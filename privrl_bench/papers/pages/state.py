@@ -19,7 +19,7 @@ from privrl_bench.papers.items import paper as described
 from privrl_bench.papers.pages.kept_tables import committed
 from privrl_bench.papers.pages.store import BLOCKS, STORE, TASKS, without_repeats
 from privrl_bench.papers.paper_item import NOT_COMPARABLE, PaperTable, comparison
-from privrl_bench.reporting.results_store import RUNS_FILE
+from privrl_bench.reporting.run_loader import RUNS_FILE
 from privrl_bench.reporting.table_writer import ABSENT, compact, parsed
 
 PAPERS = {

@@ -13,7 +13,7 @@ from privrl_bench.functional.statistics import mean_ci
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.papers import items as papers
 from privrl_bench.papers.paper_item import Cell, PaperTable
-from privrl_bench.reporting.results_store import read_results
+from privrl_bench.reporting.run_loader import read_results
 from privrl_bench.reporting.runs import Run, number
 from privrl_bench.reporting.table_writer import ABSENT, compact, parsed
 

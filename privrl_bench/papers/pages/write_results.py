@@ -41,8 +41,7 @@ from privrl_bench.papers.pages import (  # noqa: F401  (they register their bloc
     state,
 )
 from privrl_bench.papers.pages.store import BLOCKS
-from privrl_bench.reporting.results_store import MADE_AT, RUNS_FILE
-from privrl_bench.reporting.run_loader import digest_of
+from privrl_bench.reporting.run_loader import MADE_AT, RUNS_FILE, digest_of
 from privrl_bench.reporting.table_writer import csv_text
 
 ROOT = Path(__file__).resolve().parents[3]
