@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from fake_runs import write_run, write_sweep
 
-from privrl_bench.cli.report import main
+from privrl_bench.cli.main import main
 from privrl_bench.functional.statistics import (
     bootstrap_ci,
     improvement,
@@ -103,7 +103,7 @@ def test_a_run_whose_epsilon_cannot_be_read_is_not_counted(tmp_path, capsys, val
     path = write_run(tmp_path / "bad", seed=1) / "summary.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"epsilon": value}))
     assert [run.folder.name for run in usable(load_runs(tmp_path))] == ["good"]
-    assert main([str(tmp_path)]) == 0
+    assert main(["report", str(tmp_path)]) == 0
     assert f"summary.json: epsilon is not a number: {value!r}" in capsys.readouterr().err
 
 
@@ -121,7 +121,7 @@ def test_pictures_are_drawn_without_a_display(tmp_path, monkeypatch):
 
 def test_the_command_prints_the_table_and_writes_a_page(tmp_path, capsys):
     write_sweep(tmp_path / "runs")
-    assert main([str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 0
+    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 0
     assert "470.0 (4" in capsys.readouterr().out
     names = {p.name for p in (tmp_path / "out").iterdir()}
     pictures = {f"{n}.{k}" for n in ("curves", "return_against_epsilon") for k in ("png", "svg")}
@@ -131,8 +131,8 @@ def test_the_command_prints_the_table_and_writes_a_page(tmp_path, capsys):
     assert "http" not in re.sub(r"data:image/png;base64,[^']*", "", page)  # nothing is fetched
     assert page.count("data:image/png") >= 2
     (tmp_path / "empty").mkdir()
-    assert main([str(tmp_path / "empty")]) == 2
-    assert main([str(tmp_path / "nowhere")]) == 2
+    assert main(["report", str(tmp_path / "empty")]) == 2
+    assert main(["report", str(tmp_path / "nowhere")]) == 2
     assert "nowhere" in capsys.readouterr().err
 
 
@@ -170,7 +170,7 @@ def test_status_with_a_reason_is_shown(tmp_path):
 def test_a_browser_shows_the_page(tmp_path):
     """Pictures are shown at their size and the table is there, without anything from outside."""
     write_sweep(tmp_path / "runs")
-    main([str(tmp_path / "runs"), "--out", str(tmp_path / "out")])
+    main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out")])
     page = tmp_path / "out" / "index.html"
     probe = (
         "<script>addEventListener('load', () => {"
