@@ -373,7 +373,6 @@ def write_minari(
     # Hidden, so that neither Minari nor `local_ids` lists it.
     with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder.parent) as temporary:
         inside = Path(temporary) / "dataset"
-        inside.mkdir()
         storage = _new_storage(dataset_id, inside / "data", env_id, spaces, card)
         users: dict[int, str] = {}
         storage.update_episodes(_buffers(episodes, users, *spaces))
@@ -407,6 +406,7 @@ def _new_storage(
     with contextlib.suppress(gym.error.Error, ImportError):  # not registered
         spec = gym.spec(env_id) if env_id is not None else None
     seen, acted = spaces
+    folder.mkdir(parents=True)
     storage = MinariStorage.new(folder, seen, acted, env_spec=spec, data_format="hdf5")
     storage.update_metadata(
         {
