@@ -5,7 +5,7 @@ Importing this folder imports no simulator; `registry` does.
 
 from __future__ import annotations
 
-from privrl_bench.registry import Registry
+from privrl_bench.config.registry import Registry
 
 # `env.kind` -> module with `env_spec`, for environments without a simulator.
 _HERE = f"{__name__}.registry"

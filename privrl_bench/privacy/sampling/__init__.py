@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from privrl_bench.config.registry import Registry
 from privrl_bench.config.schema.privacy import ADJACENCIES
 from privrl_bench.config.traits import Draws
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.registry import Registry
 
 if TYPE_CHECKING:
     from privrl_bench.privacy.sampling.sampler import Sampler
