@@ -24,7 +24,7 @@ def test_the_notebook_runs(tmp_path, monkeypatch):
     )
     assert "epsilon 4.38 at delta 1e-05, formal" in printed
     assert "did you mean hopper" in printed
-    assert "\rdppg cartpole [####################]" in printed  # the progress bar
+    assert "dppg cartpole: 49,152 of 49,152 steps (100 %)" in printed  # the progress
     pictures = [
         out
         for cell in book.cells

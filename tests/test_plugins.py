@@ -392,7 +392,7 @@ def test_a_weak_attack_is_no_review(package, capsys):
     assert epsilon([*SERVERS, "--scores", "20"]) == 0
     assert "not recorded: a review needs --scores 20000 or more" in capsys.readouterr().out
     assert status(SERVERS)[0] == "unreviewed"
-    for change in ({"attack": "one-run"}, {"others": "unknown"}, {"confidence": 0.9999}):
+    for change in ({"attack": "one-run"}, {"confidence": 0.9999}):
         assert lower_bound.weakness(lower_bound.Options(**change))
     assert not lower_bound.weakness(lower_bound.Options(attack="all"))
 

@@ -28,7 +28,7 @@ def test_the_leak_test():
 
 
 def test_a_lower_bound_on_epsilon(tmp_path, capsys):
-    options = pb.AuditOptions(scores=80)
+    options = pb.AuditOptions(scores=200)
     audit = pb.audit_epsilon(f"{SMALL} privacy.z=1", folder=tmp_path / "audit", options=options)
     assert not capsys.readouterr().out
     assert audit.ok

@@ -272,7 +272,7 @@ def test_whitened_releases_have_independent_noise(few_shadows):
     config = compose(
         later_wins([*SMALL, "privacy.z=100", "privacy.correlation=1", "privacy.bands=64"])
     )
-    record = crafted.train(config, 0, 60, 5, torch.ones(4), lambda text: None)
+    record = crafted.train(config, 0, 60, 5, torch.ones(4), True, lambda text: None)
     noise = np.stack(record.seen).reshape(6, -1)  # at z = 100 the rest is nothing
     assert np.abs(np.cov(noise) - np.eye(6)).max() < 5 * (2 / noise.shape[1]) ** 0.5
 

@@ -419,8 +419,8 @@ def test_declared_users_are_refused_before_sizes_change(capsys: pytest.CaptureFi
 
 @pytest.mark.usefixtures("own_pkg")
 def test_a_warning_of_making_is_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = compose(["env=gym", "env.id=own_pkg:Ward-v0"]).env  # makes it, too
     monkeypatch.setattr(making, "_SHOWN", set())
-    spec = compose(["env=gym", "env.id=own_pkg:Ward-v0"]).env
     with warnings.catch_warnings(record=True) as batch:
         warnings.simplefilter("always")
         for _ in range(3):

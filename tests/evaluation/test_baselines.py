@@ -1,6 +1,7 @@
 """Policies without learning, and evaluations before any data."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -51,7 +52,7 @@ def test_evaluations_change_nothing_that_is_trained(tmp_path, every):
     words = [*WORDS, "rounds=4", f"eval.every={every}"]
     (result,) = run([compose(words)], [tmp_path / "run"], [words])
     (other,) = run([compose([*WORDS, "rounds=4", "eval.every=128"])], [tmp_path / "b"], [words])
-    ledgers = [(one.folder / "ledger.jsonl").read_bytes() for one in (result, other)]
+    ledgers = [(Path(one.folder) / "ledger.jsonl").read_bytes() for one in (result, other)]
     assert ledgers[0] == ledgers[1]  # with digests of what was released
     rows = read_lines(tmp_path / "run" / "metrics.jsonl")
     evaluated = [row["steps"] for row in rows if "eval/return_mean" in row]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from privrl_bench.envs import hiv
-from privrl_bench.kernels import actor_critic_training, jit, mlp_training
+from privrl_bench.kernels import jit, mlp_training
 from privrl_bench.packs.imitations import q_training
 from privrl_bench.packs.offline.model_based import ensemble_training
 
@@ -91,21 +91,12 @@ def learn():
     return q_training.learn
 
 
-def train_pooled():
-    order, widths = np.zeros((1, 1, 1, 2), np.int64), [np.array([2, 3, n]) for n in (2, 1)]
-    actor_critic_training.train_pooled(
-        *(zeros(3, 1, 17), zeros(3, 1, 13), zeros(1, 4, 7), order, *widths),
-        *((0, 0.2, 0.1, True), (0.5, 0.2), 0.5, 0, 1e-3),
-    )
-    return actor_critic_training.train_pooled
-
-
 def days():
     hiv.after_days(np.concatenate([hiv.START, hiv.USUAL])[:, None], np.array([0]), 0.1)
     return hiv._days
 
 
-@pytest.mark.parametrize("used", [train_users, train_models, learn, train_pooled, days])
+@pytest.mark.parametrize("used", [train_users, train_models, learn, days])
 def test_a_kernel_holds_its_parts(used):
     """The linker may replace any other function in the module, so no other may reorder sums."""
     kernel = used()
