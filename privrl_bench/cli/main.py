@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from privrl_bench.cli.parsing import add_working_directory, dispatch, given
-from privrl_bench.composition import plugins
-from privrl_bench.composition.plugins import Command
+from privrl_bench.config.registry import Command
 from privrl_bench.training.crash import guarded, version
 
 ABOUT = (
@@ -50,7 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words == ["--version"]:
         print(f"privrl {version()}")
         return 0
-    return guarded(lambda: dispatch("privrl", ABOUT, COMMANDS | plugins.commands(), words))
+
+    def run() -> int:
+        from privrl_bench.composition import plugins
+
+        return dispatch("privrl", ABOUT, COMMANDS | plugins.commands(), words)
+
+    return guarded(run)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from privrl_bench.composition.plugins import Command
+from privrl_bench.config.registry import Command
 from privrl_bench.errors import ConfigError, suggest
 
 EXIT_CODES = (

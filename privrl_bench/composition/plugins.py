@@ -44,6 +44,7 @@ from privrl_bench.config.overrides import (
     keep_own,
     own,
 )
+from privrl_bench.config.registry import Command
 from privrl_bench.errors import ConfigError, first_line, suggest
 from privrl_bench.privacy import mechanisms, sampling
 
@@ -60,19 +61,6 @@ _REGISTRIES = {
     "environments": envs.REGISTRY,
 }
 _NAME = r"[a-z][a-z0-9_]*"  # of algorithms, mechanisms and YAML files: a word of the command line
-
-
-class Command(NamedTuple):
-    """A command `privrl NAME`.
-
-    Attributes:
-        function: "module:name" of a function of the arguments and the command's name; returns the exit code.
-            It is imported when it is called.
-        about: what it does, in one line.
-    """
-
-    function: str
-    about: str
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,22 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from privrl_bench.errors import ConfigError, first_line
+
+
+class Command(NamedTuple):
+    """A command `privrl NAME`.
+
+    Attributes:
+        function: "module:name" of a function of the arguments and the command's name; returns the exit code.
+            It is imported when it is called.
+        about: what it does, in one line.
+    """
+
+    function: str
+    about: str
 
 
 class Registry:
