@@ -154,7 +154,7 @@ def report_of(parts: Plan, r: int = 0, results: Path | None = None) -> PlanRepor
     Args:
         parts: of the run; nothing is simulated and no user's data are read.
         r: the replica.
-        results: a results store; None: that of the source tree, where there is one.
+        results: a results store; None: that of the source tree, if it exists.
     """
     gate, config = parts.gate, parts.configs[r]
     privacy, mechanism = config.privacy, gate.mechanism
