@@ -145,7 +145,8 @@ class Progress:
         if self._bar is not None:
             self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:
-            print(line, file=self._stream, flush=True)
+            # One write: unbuffered, print would write the line's end apart, and Ctrl-C could come between.
+            print(f"{line}\n", end="", file=self._stream, flush=True)
 
     def close(self) -> None:
         """Show the last state and stop. A second call does nothing."""
@@ -173,7 +174,7 @@ class Progress:
             return
         done = f"{steps // self._each:,} of {total // self._each:,} {self._unit}"
         share = f"{100 * steps / total:.0f} %"
-        print(f"{self._label}: {done} ({share}), {text}", file=self._stream, flush=True)
+        print(f"{self._label}: {done} ({share}), {text}\n", end="", file=self._stream, flush=True)
 
 
 Jobs = Sequence[object]  # of a group; `sweep.Job`
@@ -248,7 +249,7 @@ class SweepDisplay:
         self._shown = self._clock()
         share, text = self.summary()
         if self._bar is None:
-            print(f"sweep   {100 * share:.0f} %, {text}", file=self._stream, flush=True)
+            print(f"sweep   {100 * share:.0f} %, {text}\n", end="", file=self._stream, flush=True)
         else:
             self._bar.update(self._bar.task_ids[0], completed=100 * share, state=text, refresh=True)
 
