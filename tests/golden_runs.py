@@ -45,20 +45,6 @@ HERE = Path(__file__).parent
 CASES = HERE / "golden" / "cases.yaml"
 RUNS = HERE / "golden" / "runs.json"
 
-# Old name -> new name. Applied to what was recorded, before it is compared: `values` to texts
-# (mechanism, sampling, adjacency, status, unit, names of caveats and notes), `keys` to keys at any
-# depth (of metrics too).
-RENAMED: dict[str, dict[str, str]] = {
-    "values": {
-        "imitated_tree": "fresh_noise_per_round",
-        "one_of_n": "uniform_single_user",
-        "everybody": "full_batch",
-        "any_two": "any_trajectory_pair",
-        "any-two": "any-trajectory-pair",
-    },
-    "keys": {},
-}
-
 # Field -> why it is not compared. A field is named as a difference names it, without the number of
 # the job in front, for example `summary.guarantee.unit`.
 IGNORED: dict[str, str] = {}
@@ -366,23 +352,9 @@ def _tensor(x: torch.Tensor) -> dict[str, Any]:
 # --- comparing
 
 
-def renamed(recorded: Any) -> Any:
-    """A record with the names of today (`RENAMED`)."""
-    keys, values = RENAMED["keys"], RENAMED["values"]
-    if isinstance(recorded, dict):
-        found = {keys.get(key, key): renamed(value) for key, value in recorded.items()}
-        for key in ("caveats", "notes"):
-            if isinstance(found.get(key), list):
-                found[key] = sorted(found[key])
-        return found
-    if isinstance(recorded, list):
-        return [renamed(value) for value in recorded]
-    return values.get(recorded, recorded) if isinstance(recorded, str) else recorded
-
-
 def differences(recorded: dict[str, Any], now: dict[str, Any], *, exact: bool) -> list[str]:
     """One line for every field of a case that differs; none: it is repeated."""
-    return list(_differ((), renamed(recorded), now, exact, 0.0))
+    return list(_differ((), recorded, now, exact, 0.0))
 
 
 def _differ(at: tuple[str, ...], a: Any, b: Any, exact: bool, slack: float) -> Iterator[str]:

@@ -24,9 +24,9 @@ def test_a_case_is_repeated(name, made):
 
 
 def covered(setting):
-    """The values of a setting that occur in a recorded run, with the names of today."""
+    """The values of a setting that occur in a recorded run."""
     runs = [run for case in RECORDED["cases"].values() for run in case.values()]
-    return {golden.renamed(run["settings"])[setting] for run in runs}
+    return {run["settings"][setting] for run in runs}
 
 
 def test_every_algorithm_mechanism_and_sampling_is_in_some_case():
@@ -92,22 +92,6 @@ def test_what_is_missing_or_new_is_found():
         "0.plan.more",
         "0.metrics.1.lr",
     ]
-
-
-def test_new_names_are_applied_to_what_was_recorded(monkeypatch):
-    names = {"values": {"gaussian": "normal", "scope": "a scope"}, "keys": {"lr": "step"}}
-    monkeypatch.setattr(golden, "RENAMED", names)
-    now = one()
-    run = now["0"]
-    for line in (*run["ledger"][::2], run["plan"]["event"], run["settings"]):
-        line["mechanism"] = "normal"
-    notes = run["summary"]["guarantee"]["notes"]
-    run["summary"]["guarantee"]["notes"] = sorted({*notes, "a scope"} - {"scope"})
-    run["metrics"] = [
-        {("step" if k == "lr" else k): v for k, v in row.items()} for row in run["metrics"]
-    ]
-    assert golden.differences(one(), now, exact=True) == []
-    assert golden.differences(one(), one(), exact=True)
 
 
 def test_an_ignored_field_is_not_compared(monkeypatch):
