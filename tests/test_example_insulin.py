@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 
+@pytest.mark.slow
 def test_its_own_tests_pass(tmp_path):
     source = tmp_path / "insulin"
     shutil.copytree(ROOT / "examples" / "insulin", source, ignore=shutil.ignore_patterns("outputs"))

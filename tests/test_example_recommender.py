@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 
+@pytest.mark.slow
 def test_its_own_tests_pass(tmp_path):
     folder = tmp_path / "recommender"
     shutil.copytree(ROOT / "examples" / "recommender", folder)

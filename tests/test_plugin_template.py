@@ -77,6 +77,7 @@ def tensors(value, name=""):
     return {k: x for key, one in inner for k, x in tensors(one, f"{name}/{key}").items()}
 
 
+@pytest.mark.slow
 def test_it_trains_is_reviewed_and_trains_again_with_two_workers(call):
     one, two = call.work / "one", call.work / "two"
     call("privrl_bench.cli.train", *RUN, f"hydra.run.dir={one}", "hardware.workers=1")

@@ -363,6 +363,7 @@ def status(words):
     return guarantee["status"], "".join(why)
 
 
+@pytest.mark.slow
 def test_a_mechanism_is_unreviewed_until_both_audits_have_passed(package, monkeypatch, capsys):
     monkeypatch.setattr(lower_bound, "REVIEW_SCORES", 200)
     found, why = status(SERVERS)
@@ -423,6 +424,7 @@ def test_epsilon_of_a_plugin_s_algorithm(package, capsys):
 # --- the page about plugins
 
 
+@pytest.mark.slow
 def test_the_code_of_the_page_runs(package, capsys):
     """Every block of docs/plugins.md whose first line is a comment with a file's name."""
     page = (Path(__file__).parent.parent / "docs" / "plugins.md").read_text()

@@ -24,6 +24,7 @@ def call(monkeypatch, name, *arguments):
     load(name).main()
 
 
+@pytest.mark.slow
 def test_bench_speed_compares_speeds_with_a_plain_loop(tmp_path, monkeypatch, capsys):
     words = ("--envs", "cartpole", "--repeats", 1, "--seconds", 0.05, "--out", tmp_path / "a.json")
     call(monkeypatch, "bench_speed", "speeds", *words)

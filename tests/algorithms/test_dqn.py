@@ -302,6 +302,7 @@ def test_what_people_did_leaves_with_no_policy():
     one.close()
 
 
+@pytest.mark.slow
 def test_it_learns_cartpole_without_noise():
     words = ["algo=dqn", "env=cartpole", "privacy.z=0", "rounds=500", "eval.policy=greedy"]
     more = [

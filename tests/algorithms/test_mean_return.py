@@ -66,6 +66,7 @@ def test_returns_are_clipped(policy):
     assert found == pytest.approx(np.clip(own, 2, 8).mean(), abs=1e-3)
 
 
+@pytest.mark.slow
 def test_noise_has_the_claimed_size(policy):
     exact, _ = released(config_of(policy, "privacy.z=0"))
     config = config_of(policy)

@@ -89,6 +89,7 @@ def test_a_row_is_the_gradient_in_units_of_the_radius(score, features, baseline)
     assert (bypass == {}) == (baseline == "none")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dppg_l2", "dppg_kl"])
 def test_with_little_noise_somebody_finds_the_right_bank(name) -> None:
     words = [f"algo={name}", "env=riverswim", "privacy.z=0.3", "total_steps=8000"]

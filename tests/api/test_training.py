@@ -118,6 +118,7 @@ def test_names_of_the_package():
     assert subprocess.run([sys.executable, "-c", fast], check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_script_needs_no_main_guard(here):
     """Two workers start processes, which do not run the script again."""
     script = here / "script.py"

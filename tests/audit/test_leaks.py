@@ -94,12 +94,18 @@ def spread(every, *choices):
     ]
 
 
+def rest_slow(names, *fast):
+    """Parameters of which only `fast` are in the fast suite."""
+    assert set(fast) <= set(names)
+    return [pytest.param(x, marks=() if x in fast else pytest.mark.slow) for x in names]
+
+
 CRITICS, USERS = ("shared", "private", "none"), ("segment", "fresh", "episode")
 
 
 @pytest.mark.parametrize(
     ("critic", "user", "scaling"),
-    spread(4, CRITICS, USERS, ("public", "private", "running", "none")),
+    spread(6, CRITICS, USERS, ("public", "private", "running", "none")),
 )
 def test_what_is_found_is_what_is_declared(critic, user, scaling):
     env = {"user": user, "obs_scaling": scaling, "reward_scaling": scaling}
@@ -156,6 +162,7 @@ def test_what_devices_show_is_all_that_leaves_a_user(user, rewards, critic):
     assert report.verdict() == "formal: no path around the gate"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -263,7 +270,9 @@ def test_what_an_algorithm_declares_depends_on_neither_rounds_nor_z(sets, texts,
         Schedule().rounds  # noqa: B018
 
 
-@pytest.mark.parametrize("algo", choices("algo"))
+@pytest.mark.parametrize(
+    "algo", rest_slow(choices("algo"), "dppg", "dppg_text", "dqn", "primorl", "reinforce", "ucbvi")
+)
 def test_every_algorithm_as_it_is_shipped(sets, texts, algo):
     config = as_shipped(algo, sets, texts)
     report = find_leaks(config, late=Data.TEXTS not in algo_schema(algo).traits.data)
@@ -272,6 +281,7 @@ def test_every_algorithm_as_it_is_shipped(sets, texts, algo):
     assert report.open == (report.status == "none")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "found"),
     [
@@ -287,6 +297,7 @@ def test_options_of_log_linear_policies(words, found):
     assert set(assert_as_declared(swim(*words)).found) == found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -356,6 +367,7 @@ def test_start_states_of_private_trajectories_are_a_path(sets, place):
     assert any("actor" in name for name in report.reached)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "place"),
     [((), (0, 0)), (("algo.batch=null",), (1, 1)), (("env.user=fresh",), (2, 0))],
@@ -435,7 +447,12 @@ def test_a_run_of_too_few_rounds_on_a_dataset_names_its_key(sets):
 
 
 @pytest.mark.parametrize(
-    "env", sorted(e for e in set(choices("env")) - GENERIC if not e.startswith("sentiment"))
+    "env",
+    rest_slow(
+        sorted(e for e in set(choices("env")) - GENERIC if not e.startswith("sentiment")),
+        "cartpole",
+        "hopper",
+    ),
 )
 def test_environments(env):
     """Continuous actions, simulators with a state of their own, fixed episode lengths."""
@@ -632,6 +649,7 @@ def test_only_what_was_not_asked_for_is_cut():
     assert "env.max_episode_steps 1000 -> 64" in cuts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "user"), [((), 1), ((), 6), (POISSON, 1)])
 def test_a_round_of_two_shards_opens_no_path(words, user):
     """What workers run, shard after shard, in this process; the user is in the first or the second one."""

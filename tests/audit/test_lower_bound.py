@@ -155,6 +155,7 @@ def test_small_sizes_claim_the_same_epsilon_and_keep_what_was_given(user, attack
 # -- canaries
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("z", [0.5, 2.0])
 @pytest.mark.parametrize("adjacency", ["zero_out", "replace_one"])
 def test_canary_scores_are_the_gaussians_of_the_claim(z, adjacency):
@@ -242,6 +243,7 @@ def test_a_shared_critic_depends_on_the_user(few_shadows):
     assert not later.exceeded()
 
 
+@pytest.mark.slow
 def test_a_leak_beside_the_gate_is_found_in_later_rounds(few_shadows, monkeypatch):
     """A critic that claims to be formal and learns from all users without noise."""
     real = PrivateCritic.user_update
@@ -283,6 +285,7 @@ def test_the_tight_bound_is_between_eight_tenths_and_all_of_epsilon(z, truth):
     assert bounds.epsilon_of_mu(finding.best.mu, 1e-5) == finding.best.epsilon
 
 
+@pytest.mark.slow
 def test_the_tight_bound_on_correlated_noise_is_between_eight_tenths_and_all_of_epsilon():
     config = compose(later_wins([*FORMAL, "privacy=correlated", "privacy.z=1"]))
     finding = canary.attack(config, 4000, 6, 0.95, silent)

@@ -43,6 +43,7 @@ def audit(*words, scores=600):
 SLOW = pytest.mark.slow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "claim"),
     [
@@ -94,6 +95,7 @@ def test_noise_without_the_norm_of_the_strategy_is_found(monkeypatch):
 # -- 2. another strategy
 
 
+@pytest.mark.slow
 def test_noise_that_is_sized_for_a_weaker_correlation_is_found(monkeypatch):
     """The accountant's C is not that of the noise, which the adversary knows."""
     weaker = Strategy.damped_square_root(0.5, 600)
@@ -122,6 +124,7 @@ class Multiplied(correlated.Past):
         super().keep(round_index, self._fresh)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("public", "past"),
     [
@@ -202,6 +205,7 @@ def secure(index, settings):
     return SecureNoise()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("honest", "planted", "whitened"),
     [(SeededNoise, Restarted, True), (secure, Forgotten, False)],
@@ -237,6 +241,7 @@ def test_noise_that_is_used_again_for_a_repeated_round_is_found(monkeypatch):
 # -- 4. participation
 
 
+@pytest.mark.slow
 def test_a_unit_that_is_in_two_rounds_and_counted_once_is_found(monkeypatch):
     monkeypatch.setattr(assembling, "unit_of", lambda *_: Unit("an episode", 1))
     finding = audit(*SEGMENTS, scores=800)

@@ -47,6 +47,7 @@ def contradicted(finding):
 # -- no defect
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -173,6 +174,7 @@ def test_the_size_of_a_poisson_cohort_does_not_scale_the_release():
 # -- 5. participation
 
 
+@pytest.mark.slow
 def test_a_unit_that_is_in_two_rounds_and_counted_once_is_found(monkeypatch):
     words = ("env.user=segment", "env.max_episode_steps=5")  # two segments of four steps
     honest = assembling.make_plan([compose(later_wins([*SMALL, *words]))]).gate

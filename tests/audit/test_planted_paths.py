@@ -80,6 +80,7 @@ def serving(monkeypatch, kind, change):
 SLOW = pytest.mark.slow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("period", [37, pytest.param(50, marks=SLOW), pytest.param(7, marks=SLOW)])
 def test_a_step_that_follows_rewards_in_every_so_many_th_round(monkeypatch, period):
     def step(self, state, tensors):
@@ -217,6 +218,7 @@ def test_a_baseline_that_is_carried_between_rounds(monkeypatch):
 # --- model-based
 
 
+@pytest.mark.slow
 def test_private_losses_that_end_training(monkeypatch, sets):
     """One user with too high a return ends it, in every 37th round only."""
 

@@ -178,6 +178,7 @@ def code_of(command, words) -> int:
         return leave.code
 
 
+@pytest.mark.slow
 def test_every_command_uses_it(folder: str, capsys) -> None:
     given = ["--config-dir", folder]
     short = ["total_steps=20_000", "log=none", "plan_only=true", "eval.episodes=1"]

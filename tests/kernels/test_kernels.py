@@ -44,6 +44,7 @@ def total(x):
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_compiles_is_the_run_that_loads(tmp_path):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
     batch = []

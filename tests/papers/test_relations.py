@@ -73,6 +73,7 @@ def test_signs_are_of_the_quantities_and_unknown_where_they_change() -> None:
     assert powers_in_words([1.0, math.nan, 2.0]) == "1.00 to 2.00 (no answer at 1 of 3)"
 
 
+@pytest.mark.slow
 def test_ten_pairs_with_the_signs_of_the_theorem(tmp_path) -> None:
     picture = PaperFigure("title", "relations", [], ONE)
     head, lines = sign_table(picture, {})

@@ -28,6 +28,7 @@ PAPERS = list(papers().values())
 NUMBERS = ("privacy.z=", "privacy.epsilon=", "privacy.population=", "algo.lr=", "algo.dual_lr=")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PAPERS, ids=lambda p: p.stem)
 @pytest.mark.parametrize("scale", ["smoke", "short", "paper"])
 def test_every_run_of_every_item_composes(path, scale) -> None:

@@ -78,6 +78,7 @@ def test_the_item_draws_every_q_in_at_most_six_lines() -> None:
     assert 2 * len(item.facts["q"]) <= MOST_LINES
 
 
+@pytest.mark.slow
 def test_rounds_beyond_the_most_are_not_counted_by_pld(tmp_path) -> None:
     picture = PaperFigure("title", "rounds", [], SMALL)
     head, lines = rounds_table(picture, {})

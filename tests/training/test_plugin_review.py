@@ -183,6 +183,7 @@ def test_which_status_comes_first(changes, expected):
     assert replace(one, **changes).status == expected
 
 
+@pytest.mark.slow
 def test_a_sweep_in_two_processes_knows_the_algorithm(outsider, monkeypatch):
     words, conf = outsider
     monkeypatch.setattr(machine, "cores", lambda: 2)
@@ -205,6 +206,7 @@ def test_what_is_wrong_with_an_outside_algorithm_is_one_line(outsider, monkeypat
         algo_schema("other")
 
 
+@pytest.mark.slow
 def test_a_finished_run_hears_that_its_audit_has_passed_since(outsider, capsys):
     words, conf = outsider
     folder = Path("outputs/one")

@@ -190,6 +190,7 @@ sys.exit(result.exit_code)
 """
 
 
+@pytest.mark.slow
 def test_kill_nine_at_random_moments_then_resume_gives_the_same_bytes(tmp_path):
     def start(folder):
         code = DRIVER.format(

@@ -40,6 +40,7 @@ def first(returns: list[float], target: float) -> int | None:
     return None
 
 
+@pytest.mark.slow
 def test_each_run_ends_when_it_is_solved_and_its_guarantee_stays_planned(tmp_path: Path) -> None:
     free = train(tmp_path / "free", [0, 1, 2], "null")
     assert all("solved" not in one for one in free)

@@ -146,6 +146,7 @@ def test_online_without_a_login_goes_on_offline_and_says_so(tmp_path):
     assert len(offline_runs(tmp_path / "run")) == 1
 
 
+@pytest.mark.slow
 def test_an_unreachable_server_never_stops_a_run(tmp_path):
     mode, said = run_alone(
         tmp_path / "run",

@@ -226,6 +226,7 @@ def test_lines_are_on_the_disk_before_a_state_goes_to_workers(made, inline, monk
         assert "release" not in seen[:i][::-1][: seen[:i][::-1].index("sync")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("users", [16, 4096])
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_shards_of_16_and_of_4096_and_three_workers(users, workers, inline, tmp_path):

@@ -104,6 +104,7 @@ def test_shards_and_other_replicas_do_not_matter():
     check_neighbours("dp_lstd")
 
 
+@pytest.mark.slow
 def test_users_who_are_many_give_values_near_the_truth_under_privacy():
     """The error falls with the number of users, and is below that of values of zero."""
     from privrl_bench.packs.offline.ope.mspbe import reference

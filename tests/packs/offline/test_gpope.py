@@ -309,6 +309,7 @@ def test_a_list_of_users_in_its_order_each_once():
         parts_of("algo=gpope", *ORDERED, "rounds=11")
 
 
+@pytest.mark.slow
 def test_users_in_order_have_no_path_around_the_gate():
     for privacy in ("privacy=correlated", "privacy=fixed"):
         config = config_of("algo=gpope", privacy, *ORDERED[1:], "rounds=10")

@@ -395,6 +395,7 @@ class Adaptive(DppgText):
         return super().user_update(state, users, streams)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [Whitening, Adaptive])
 def test_what_trl_does_is_found(texts, wrong, monkeypatch):
     monkeypatch.setattr("privrl_bench.packs.text.dppg_text.ALGORITHM", wrong)

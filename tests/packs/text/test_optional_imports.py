@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 OPTIONAL = (
     "privrl_bench.packs.text.",
     "privrl_bench.packs.offline.ope.",
@@ -60,6 +62,7 @@ def test_environments_and_algorithms_do_not_load_optional_code(tmp_path):
     assert loaded(LAYERS, tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_run_works_without_the_extra(tmp_path):
     loaded(run_of(tmp_path), tmp_path)
     assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "done"

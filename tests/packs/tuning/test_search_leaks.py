@@ -42,6 +42,7 @@ def test_a_search_without_a_defect(words):
     assert "a search of 3 runs with the user in each" in "\n".join(report.lines())
 
 
+@pytest.mark.slow
 def test_a_search_that_is_scored_by_private_returns(monkeypatch):
     def score(search, job):
         return trials.read_lines(job.folder / "metrics.jsonl")[-1]["train/entropy"]
@@ -89,6 +90,7 @@ def test_a_search_that_publishes_rows_of_the_kept_run(monkeypatch):
     assert found == ["search file rows.txt"]
 
 
+@pytest.mark.slow
 def test_the_command(capsys):
     """It ends with 0 where nothing is found. The gate itself may refuse what a run sends."""
     words = [word for word in SEARCH if "score_" not in word]

@@ -128,6 +128,7 @@ def done(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_run_with_the_best_noised_score_is_kept(done):
     summary = json.loads((done / "summary.json").read_text())
     state = json.loads((done / "search.json").read_text())
