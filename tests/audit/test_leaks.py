@@ -270,9 +270,7 @@ def test_what_an_algorithm_declares_depends_on_neither_rounds_nor_z(sets, texts,
         Schedule().rounds  # noqa: B018
 
 
-@pytest.mark.parametrize(
-    "algo", rest_slow(choices("algo"), "dppg", "dppg_text", "dqn", "primorl", "reinforce", "ucbvi")
-)
+@pytest.mark.parametrize("algo", rest_slow(choices("algo"), "dppg", "dqn", "reinforce", "ucbvi"))
 def test_every_algorithm_as_it_is_shipped(sets, texts, algo):
     config = as_shipped(algo, sets, texts)
     report = find_leaks(config, late=Data.TEXTS not in algo_schema(algo).traits.data)
