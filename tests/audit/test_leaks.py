@@ -100,12 +100,17 @@ def rest_slow(names, *fast):
     return [pytest.param(x, marks=() if x in fast else pytest.mark.slow) for x in names]
 
 
+def first_fast(*cases):
+    """Parameters, a tuple for each case, of which only the first is in the fast suite."""
+    return [cases[0], *(pytest.param(*one, marks=pytest.mark.slow) for one in cases[1:])]
+
+
 CRITICS, USERS = ("shared", "private", "none"), ("segment", "fresh", "episode")
 
 
 @pytest.mark.parametrize(
     ("critic", "user", "scaling"),
-    spread(6, CRITICS, USERS, ("public", "private", "running", "none")),
+    spread(4, CRITICS, USERS, ("public", "private", "running", "none")),
 )
 def test_what_is_found_is_what_is_declared(critic, user, scaling):
     env = {"user": user, "obs_scaling": scaling, "reward_scaling": scaling}
@@ -162,21 +167,23 @@ def test_what_devices_show_is_all_that_leaves_a_user(user, rewards, critic):
     assert report.verdict() == "formal: no path around the gate"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
-    [
+    rest_slow(
+        [
+            ("algo=ppo", "env.user=segment"),
+            ("algo=a2c", "privacy.noise=secure"),
+            ("algo=ppo", "env=pendulum", "algo.epochs=1"),
+            ("algo=sac", "env=pendulum", "algo.batch=8", "algo.updates=0.1"),
+            (
+                "env=gym",
+                "env.id=my_pkg:MyEnv-v0",
+                "env.obs_low=[0,0,0,0,0]",
+                "env.obs_high=[1,1,1,1,1]",
+            ),
+        ],
         ("algo=ppo", "env.user=segment"),
-        ("algo=a2c", "privacy.noise=secure"),
-        ("algo=ppo", "env=pendulum", "algo.epochs=1"),
-        ("algo=sac", "env=pendulum", "algo.batch=8", "algo.updates=0.1"),
-        (
-            "env=gym",
-            "env.id=my_pkg:MyEnv-v0",
-            "env.obs_low=[0,0,0,0,0]",
-            "env.obs_high=[1,1,1,1,1]",
-        ),
-    ],
+    ),
     ids=str,
 )
 def test_device_noise_makes_pooled_training_private(words):
@@ -279,32 +286,33 @@ def test_every_algorithm_as_it_is_shipped(sets, texts, algo):
     assert report.open == (report.status == "none")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "found"),
-    [
+    first_fast(
         (("algo=dppg_l2", "algo.score=true", "algo.features=pairs"), set()),
         (("algo=dppg_l2", "algo.baseline=shared"), {"shared baseline"}),
         (("algo=dppg_kl", "algo.fisher=public", "algo.fisher_episodes=4"), set()),
         (("algo=dppg_kl", "algo.fisher=private"), set()),
         (("algo=dppg_kl", "algo.fisher=private", "algo.baseline=shared"), {"shared baseline"}),
-    ],
+    ),
     ids=str,
 )
 def test_options_of_log_linear_policies(words, found):
     assert set(assert_as_declared(swim(*words)).found) == found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
-    [
+    rest_slow(
+        [
+            (),
+            ("algo.clipping=tensor", "algo.signal=total", "algo.dropout=0.2"),
+            ("+paper=reinforce",),
+            (*POISSON, "seed=1"),  # round 1 has a user
+            ("privacy.users_per_round=1",),  # the only one is taken away
+        ],
         (),
-        ("algo.clipping=tensor", "algo.signal=total", "algo.dropout=0.2"),
-        ("+paper=reinforce",),
-        (*POISSON, "seed=1"),  # round 1 has a user
-        ("privacy.users_per_round=1",),  # the only one is taken away
-    ],
+    ),
     ids=["shipped", "options", "paper", "poisson", "alone"],
 )
 def test_reinforce_opens_no_path(words):
@@ -365,10 +373,9 @@ def test_start_states_of_private_trajectories_are_a_path(sets, place):
     assert any("actor" in name for name in report.reached)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "place"),
-    [((), (0, 0)), (("algo.batch=null",), (1, 1)), (("env.user=fresh",), (2, 0))],
+    first_fast(((), (0, 0)), (("algo.batch=null",), (1, 1)), (("env.user=fresh",), (2, 0))),
     ids=str,
 )
 def test_people_who_keep_what_they_did_open_no_path(words, place):
@@ -647,8 +654,7 @@ def test_only_what_was_not_asked_for_is_cut():
     assert "env.max_episode_steps 1000 -> 64" in cuts
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("words", "user"), [((), 1), ((), 6), (POISSON, 1)])
+@pytest.mark.parametrize(("words", "user"), first_fast(((), 1), ((), 6), (POISSON, 1)))
 def test_a_round_of_two_shards_opens_no_path(words, user):
     """What workers run, shard after shard, in this process; the user is in the first or the second one."""
     config = changed(

@@ -205,11 +205,12 @@ def secure(index, settings):
     return SecureNoise()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("honest", "planted", "whitened"),
-    [(SeededNoise, Restarted, True), (secure, Forgotten, False)],
-    ids=["remembered", "forgotten"],
+    [
+        pytest.param(SeededNoise, Restarted, True, id="remembered"),
+        pytest.param(secure, Forgotten, False, id="forgotten", marks=pytest.mark.slow),
+    ],
 )
 def test_noise_of_the_first_rounds_after_a_resume_is_found(honest, planted, whitened):
     bound, claim = resumed(honest, honest, whitened)
