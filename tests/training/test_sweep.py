@@ -62,8 +62,12 @@ def sweep_of(work: Sequence[Job]) -> tuple[int, list[Outcome]]:
 
 
 def begun(root: Path) -> list[Path]:
-    """Metrics of the runs under `root`; other processes may make and remove folders meanwhile."""
-    return [Path(at, "metrics.jsonl") for at, _, files in os.walk(root) if "metrics.jsonl" in files]
+    """Metrics of the runs under `root` that have ended a round: the first line is before any data.
+
+    Other processes may make and remove folders meanwhile.
+    """
+    found = [Path(at, "metrics.jsonl") for at, _, files in os.walk(root) if "metrics.jsonl" in files]
+    return [path for path in found if len(read_lines(path)) > 1]
 
 
 def statuses(outcomes: Sequence[Outcome]) -> list[str]:
@@ -427,7 +431,7 @@ def test_submitit_still_puts_a_job_back_into_its_queue(here: Path) -> None:
     submitit = pytest.importorskip("submitit", reason="submitit is not installed")
     from privrl_bench.api.launch import launch
 
-    words = later_wins(TINY, ["total_steps=64_000", "eval.every=32_000"])
+    words = later_wins(TINY, ["total_steps=64_000", "eval.every=8_000"])
     executor = submitit.LocalExecutor(folder=here / "jobs")
     executor.update_parameters(timeout_min=30)
     job = executor.submit(launch, words)
