@@ -156,7 +156,7 @@ def loops_of(what: str, env: str, words: list[str], folder: Path) -> dict[str, A
 
 def sweep(repeats: int) -> dict[str, Any]:
     """Wall seconds of the same jobs through the command line: as one program, and one at a time."""
-    ways = {"one program": [], "one at a time": ["hydra/launcher=basic"]}
+    ways = {"one program": [], "one at a time": ["hardware.max_replicas=1", "hardware.workers=1"]}
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     steps = 0
     for _ in range(repeats):

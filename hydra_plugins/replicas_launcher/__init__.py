@@ -1,7 +1,7 @@
 """Sweeps: jobs that differ in seed and z are trained together, in groups.
 
-Hydra finds plugins in the namespace package `hydra_plugins`. These turn what Hydra composes into jobs of
-privrl_bench; grouping and processes are in `privrl_bench/training/sweep.py`.
+Hydra finds plugins in the namespace package `hydra_plugins`. This one turns what Hydra composes into jobs
+of privrl_bench; grouping and processes are in `privrl_bench/training/sweep.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, run_job, setup_globals
-from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
@@ -24,9 +23,10 @@ from privrl_bench.training.sweep import Job, Outcome
 
 
 class GridSweeper(Sweeper):
-    """Every combination of the values. Unlike Hydra's own sweeper it leaves composing to the launcher.
+    """Composes every combination of the values once, then trains all of them as one sweep.
 
-    A launcher of another package (`joblib`, `ray`, `submitit_slurm`) gets one task for each group of jobs.
+    With `hydra/launcher=basic`, the default, that is in this process and its workers. Another launcher
+    (`joblib`, `ray`, `submitit_slurm`) gets one task for each group of jobs.
     """
 
     def setup(
@@ -35,25 +35,27 @@ class GridSweeper(Sweeper):
         """Called by Hydra."""
         self._context, self._config = hydra_context, config
         self._groups = TrainGroup()
-        launcher = str(config.hydra.launcher._target_).rpartition(".")[2]
-        here = launcher in (BasicLauncher.__name__, ReplicasLauncher.__name__)
-        self._elsewhere = not here
         self.launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context,
-            task_function=task_function if here else self._groups,
-            config=config,
+            hydra_context=hydra_context, task_function=self._groups, config=config
         )
 
     def sweep(self, arguments: list[str]) -> list[Sequence[JobReturn]]:
-        """Launch one job for each combination. Called by Hydra with the overrides."""
+        """Train one job for each combination. Called by Hydra with the overrides.
+
+        Returns: one batch; what each job returned is its `Outcome`.
+        """
         from privrl_bench.api.launch import columns
+        from privrl_bench.training.sweep import run_jobs
 
         words = [list(words) for words in itertools.product(*columns(arguments).values())]
-        assert self.launcher is not None
-        if not self._elsewhere:
-            return [self.launcher.launch(words, initial_job_idx=0)]
-        returns = compose_jobs(self._context, self._config, words, 0)
-        return [finish(returns, self._launch(jobs_of(returns), words), 0)]
+        returns = compose_jobs(self._context, self._config, words)
+        jobs = [ret.return_value for ret in returns if isinstance(ret.return_value, Job)]
+        here = isinstance(self.launcher, BasicLauncher)
+        outcomes = run_jobs(jobs) if here else self._launch(jobs, words)
+        found = {outcome.number: outcome for outcome in outcomes}
+        for number, ret in enumerate(returns):
+            ret.return_value = found.get(number, ret.return_value)
+        return [returns]
 
     def _launch(self, jobs: list[Job], words: list[list[str]]) -> list[Outcome]:
         """Train jobs with the launcher, a task for each group."""
@@ -92,38 +94,15 @@ class TrainGroup:
         return train(group)
 
 
-class ReplicasLauncher(Launcher):
-    """Composes every job as Hydra's basic launcher does, then trains all of them as one sweep."""
-
-    def setup(
-        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
-    ) -> None:
-        """Called by Hydra. `task_function` is not used: it would train one job."""
-        self._context = hydra_context
-        self._config = config
-
-    def launch(
-        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
-    ) -> Sequence[JobReturn]:
-        """Called by Hydra with the overrides of all jobs. Each returns its `Outcome`."""
-        from privrl_bench.api.launch import ended
-        from privrl_bench.training.sweep import run_jobs
-
-        returns = compose_jobs(self._context, self._config, job_overrides, initial_job_idx)
-        finished = finish(returns, run_jobs(jobs_of(returns)), initial_job_idx)
-        ended.extend(one.return_value for one in finished)
-        return finished
-
-
 def compose_jobs(
-    context: HydraContext, config: DictConfig, job_overrides: Sequence[Sequence[str]], first: int
+    context: HydraContext, config: DictConfig, job_overrides: Sequence[Sequence[str]]
 ) -> list[JobReturn]:
     """Compose the jobs of a sweep: each returns a `Job`, or the `Outcome` of one that is refused."""
     from privrl_bench.api.launch import prepare_in_sweep
 
     setup_globals()
     returns: list[JobReturn] = []
-    for number, overrides in enumerate(job_overrides, start=first):
+    for number, overrides in enumerate(job_overrides):
         job = context.config_loader.load_sweep_config(config, list(overrides))
         with open_dict(job):
             job.hydra.job.id = job.hydra.job.num = number
@@ -138,19 +117,4 @@ def compose_jobs(
         )
         if len(returns) % 10 == 0:  # a third of a second for each job
             print(f"sweep   {len(returns)} jobs composed", file=sys.stderr, flush=True)
-    return returns
-
-
-def jobs_of(returns: Sequence[JobReturn]) -> list[Job]:
-    """The jobs that can be trained."""
-    return [ret.return_value for ret in returns if isinstance(ret.return_value, Job)]
-
-
-def finish(
-    returns: Sequence[JobReturn], outcomes: Sequence[Outcome], first: int
-) -> Sequence[JobReturn]:
-    """Let each composed job return its outcome."""
-    found = {outcome.number: outcome for outcome in outcomes}
-    for number, ret in enumerate(returns, start=first):
-        ret.return_value = found.get(number, ret.return_value)
     return returns

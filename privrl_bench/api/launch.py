@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.types import Override, ValueType
+from hydra.core.override_parser.types import ValueType
 from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
@@ -25,8 +23,6 @@ from privrl_bench.kernels.machine import check_hardware
 from privrl_bench.training import sweep as jobs
 from privrl_bench.training.sweep import Job, Outcome
 
-_GRIDS = ("GridSweeper", "BasicSweeper")  # sweepers whose jobs do not depend on results
-ended: list[Outcome] = []  # jobs of this sweep, for sweepers that return nothing
 CHECKS_PER_VALUE = 16  # jobs of a sweep that are tried before one of its values is refused
 
 
@@ -93,45 +89,16 @@ def columns(overrides: Sequence[str]) -> dict[str, list[str]]:
         elif override.value_type is ValueType.GLOB_CHOICE_SWEEP:
             raise ConfigError(key, f"glob is not supported; write the names, {key}=a,b")
         elif override.value_type is ValueType.INTERVAL_SWEEP:
-            found[key] = _ends(override, overrides)
+            raise drawn(key, override.get_value_string())
         else:
             found[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
             if not found[key]:
                 raise ConfigError(key, f"{override.get_value_string()} is empty")
-            _check_distinct(key, found[key])
+            values = list(override.sweep_iterator())
+            if any(value in values[:i] for i, value in enumerate(values)):
+                text = override.get_value_string()  # its runs would be equal and count as two
+                raise ConfigError(key, f"{text} has a value twice; give each value once")
     return found
-
-
-def _check_distinct(key: str, words: Sequence[str]) -> None:
-    """Check that a sweep has no value twice: its runs would be equal and count as two.
-
-    Raises:
-        ConfigError: names the values, which may be two spellings of one number.
-    """
-    seen: dict[object, str] = {}
-    for word in words:
-        text = word.partition("=")[2]
-        try:
-            value: object = float(text)
-        except ValueError:
-            value = text
-        if value in seen:
-            same = (
-                f"{text} twice"
-                if seen[value] == text
-                else f"{seen[value]} and {text}, which are equal"
-            )
-            raise ConfigError(key, f"the sweep has {same}; give each value once")
-        seen[value] = text
-
-
-def _ends(override: Override, overrides: Sequence[str]) -> list[str]:
-    """Both ends of an interval, for a sweeper that draws from it. Raises `ConfigError`: the grid does not."""
-    key, value = override.get_key_element(), cast(Any, override.value())
-    own = [word for word in overrides if word.startswith("hydra/sweeper=")]
-    if not own or own[-1] == "hydra/sweeper=grid":
-        raise drawn(key, override.get_value_string())
-    return [f"{key}={value.start}", f"{key}={value.end}"]
 
 
 def _check_some_job(columns: list[list[str]]) -> None:
@@ -150,21 +117,17 @@ def _check_some_job(columns: list[list[str]]) -> None:
 
 def _run(overrides: list[str], sweep: bool) -> list[Outcome]:
     """Run one job or a sweep. Raises `ConfigError` for what Hydra refuses."""
-    from hydra_plugins.replicas_launcher import GridSweeper, ReplicasLauncher
+    from hydra_plugins.replicas_launcher import GridSweeper
 
-    for plugin in (GridSweeper, ReplicasLauncher):  # Hydra's scan does not see an editable install
-        Plugins.instance().register(plugin)
+    Plugins.instance().register(GridSweeper)  # Hydra's scan does not see an editable install
     with composing(job_name="privrl_bench"):
         app = GlobalHydra.instance().hydra
         assert app is not None
         try:
             if not sweep:
-                return [app.run(CONFIG_NAME, TrainJob(), overrides).return_value]
-            ended.clear()
-            batches = app.multirun(CONFIG_NAME, TrainJob(), overrides)
-            if batches is None:  # of a sweeper that returns nothing
-                return list(ended)
-            return [one.return_value for batch in batches for one in batch]
+                return [app.run(CONFIG_NAME, _train, overrides).return_value]
+            (batch,) = app.multirun(CONFIG_NAME, _train, overrides)
+            return [one.return_value for one in batch]
         except config.HYDRA_ERRORS as error:
             raise ConfigError("", first_line(error)) from error
         except OSError as error:
@@ -177,23 +140,16 @@ def _run(overrides: list[str], sweep: bool) -> list[Outcome]:
             ) from error
 
 
-class TrainJob:
-    """What Hydra calls for a job that is trained alone: the returned value is its `Outcome`."""
+def _train(cfg: DictConfig) -> Outcome:
+    """Train the job of a composed configuration, which is alone.
 
-    def __init__(self) -> None:
-        self._code = 0  # of the interruption after which no job is started
-
-    def __call__(self, cfg: DictConfig) -> Outcome:
-        """Train the job of a composed configuration."""
-        job = prepare(cfg)
-        if isinstance(job, Outcome):
-            return job
-        if self._code:
-            return jobs.not_started(job, self._code)
-        (outcome,) = jobs.train([job])
-        self._code = jobs.interruption([outcome])
-        ended.append(outcome)
-        return outcome
+    Raises:
+        ConfigError: it is one of another sweeper, which may choose runs by their results.
+    """
+    if not OmegaConf.is_missing(HydraConfig.get().job, "num"):
+        raise ConfigError("hydra/sweeper", "must be grid: no epsilon covers a choice of runs")
+    job = prepare(cfg)
+    return job if isinstance(job, Outcome) else jobs.train([job])[0]
 
 
 def prepare(cfg: DictConfig) -> Job | Outcome:
@@ -203,21 +159,13 @@ def prepare(cfg: DictConfig) -> Job | Outcome:
     number = 0 if OmegaConf.is_missing(info.job, "num") else int(info.job.num)
     sources = {one.provider: one.path for one in info.runtime.config_sources}
 
-    def labelled() -> RunConfig:
+    def composed() -> RunConfig:
         # The process may be another launcher's, which has the search path only.
         with own_folder(own() or sources.get(OWN_FOLDER)):
             name_own_files(cfg, [*info.overrides.hydra, *words])
-            return _labelled(checked(cfg, explicit_keys(words)), info)
+            return checked(cfg, explicit_keys(words))
 
-    return jobs.prepare(labelled, number, folder, words)
-
-
-def _labelled(run: RunConfig, info: Any) -> RunConfig:
-    """With the caveat of a search, if a sweeper other than the package's own may choose runs by results."""
-    sweeper, alone = str(info.sweeper._target_), OmegaConf.is_missing(info.job, "num")
-    if alone or sweeper.rpartition(".")[2] in _GRIDS:
-        return run
-    return replace(run, search=f"no epsilon covers all of them ({sweeper})")
+    return jobs.prepare(composed, number, folder, words)
 
 
 def prepare_in_sweep(cfg: DictConfig) -> Job | Outcome:

@@ -70,8 +70,7 @@ def _run(args: argparse.Namespace, words: list[str]) -> int:
     outcomes = launch(args.overrides, multirun=args.multirun)
     if not sweep:
         return outcomes[0].exit_code
-    grid = not any(word.startswith("hydra/sweeper=") for word in args.overrides)
-    show(outcomes, columns(config.hydra_overrides(args.overrides)) if grid else {})
+    show(outcomes, columns(config.hydra_overrides(args.overrides)))
     return jobs.interruption(outcomes) or int(any(one.status == "failed" for one in outcomes))
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 # Choices of Hydra's groups that other packages bring: what to do about one that is not there.
 _NEEDS = "is in an extra that is not installed: pip install 'privrl-bench[{}]'"
-_NO_DRAWS = "is not supported; privrl tune searches inside the guarantee, and -m takes values"
 EXTRAS = {
     "hydra/launcher": {
         "joblib": _NEEDS.format("joblib"),
@@ -35,7 +34,6 @@ EXTRAS = {
             "is not supported; use joblib, ray, submitit_slurm or submitit_local: docs/scaling.md",
         ),
     },
-    "hydra/sweeper": dict.fromkeys(("optuna", "ax", "nevergrad"), _NO_DRAWS),
 }
 OPTIONAL_GROUPS = ("tuned", "paper/column")  # the command line may remove them
 
@@ -53,6 +51,7 @@ SET_BY_FILES = {
 }
 NOT_GIVEN = {
     **SET_BY_FILES,
+    "hydra/sweeper": "-m takes values; privrl tune searches, inside the guarantee",
     "hydra.searchpath": "use --config-dir, whose files win over the package's",
 }
 

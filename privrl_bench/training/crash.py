@@ -7,7 +7,6 @@ during them is one line, too.
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 import select
@@ -52,11 +51,6 @@ class Outcome:
     bad_input: bool = False
     number: int = 0
     failed_with_group: bool = False
-
-    def __float__(self) -> float:
-        """The result, for sweepers that optimise one; NaN: there is none."""
-        measured = self.summary.get(self.summary.get("measure", ""), {}).get("mean")
-        return math.nan if measured is None else float(measured)
 
 
 def interruption(outcomes: Iterable[Outcome | ConfigError]) -> int:

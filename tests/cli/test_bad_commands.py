@@ -39,8 +39,7 @@ BAD = {
     "--config-name=foo": "--config-name: is not supported",
     "--cfg=bogus": "--cfg: must be one of job, hydra, all, got 'bogus'; see privrl-bench --help",
     "hydra.mode=MULTIRUNN": "hydra.mode: must be null or one of RUN, MULTIRUN",
-    "hydra/sweeper=nosuch": "hydra/sweeper: no such choice",
-    "hydra/sweeper=optuna": "hydra/sweeper: optuna is not supported; privrl tune searches inside the guarantee",
+    "hydra/sweeper=optuna": "hydra/sweeper: -m takes values; privrl tune searches, inside the guarantee",
     "hydra/launcher=rq": "hydra/launcher: rq is not supported; use joblib, ray, submitit_slurm or ",
     "-m privacy.z=interval(0.1,1)": "privacy.z: interval(0.1,1) is a range to draw from, and a sweep takes "
     "values: -m privacy.z=a,b; privrl tune draws: privacy.z=uniform(0.1,1)",
@@ -73,8 +72,8 @@ BAD = {
     "privacy.z=1 ++privacy.z=2": "privacy.z: given twice",
     "-m seed=range(3) seed=4": "seed: given twice",
     "+paper=dppg paper=dqn": "paper: given twice",
-    "-m seed=0,0": "seed: the sweep has 0 twice; give each value once",
-    "-m privacy.z=1,2,1.0": "privacy.z: the sweep has 1 and 1.0, which are equal; give each value once",
+    "-m seed=0,0": "seed: 0,0 has a value twice; give each value once",
+    "-m privacy.z=1,2,1.0": "privacy.z: 1,2,1.0 has a value twice; give each value once",
     # values that Hydra cannot read
     "-m seed=rang(5)": "seed: no such function 'rang' (did you mean range?); allowed: range, ",
     "-m seed=range(5": "seed: cannot read the value 'range(5': a bracket is not closed",

@@ -111,11 +111,11 @@ def test_exit_codes_of_a_lone_run(
     assert Path("outputs").exists() == (code != 2)
 
 
-@pytest.mark.parametrize("launcher", ["basic", "replicas"])
+@pytest.mark.parametrize("word", ["hydra/launcher=basic", "hardware.max_replicas=1"])
 def test_a_failing_job_stops_no_other_and_is_in_the_table(
-    runs: Runs, capsys: pytest.CaptureFixture[str], launcher: str
+    runs: Runs, capsys: pytest.CaptureFixture[str], word: str
 ) -> None:
-    assert code_of("-m", "seed=0,1,2,3,5", f"hydra/launcher={launcher}") == 1
+    assert code_of("-m", "seed=0,1,2,3,5", word) == 1
     assert len(runs.seen) == 5
     table = capsys.readouterr().out.splitlines()
     rows = [line.split(maxsplit=1) for line in table if line.startswith("outputs/")]
@@ -148,11 +148,10 @@ def test_the_table_of_a_sweep_has_a_row_for_each_setting_and_the_range_of_few_se
     assert lines[at + 4] == ["6", "jobs:", "6", "done"]
 
 
-@pytest.mark.parametrize("launcher", ["hydra/launcher=basic", "hardware.max_replicas=1"])
 def test_an_interrupted_sweep_starts_no_further_job(
-    runs: Runs, capsys: pytest.CaptureFixture[str], launcher: str
+    runs: Runs, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert code_of("-m", "seed=0,4,5", launcher) == 143
+    assert code_of("-m", "seed=0,4,5", "hardware.max_replicas=1") == 143
     assert [run.seed for run, _, _ in runs.seen] == [0, 4]
     assert capsys.readouterr().out.splitlines()[-1] == (
         "3 jobs: 1 done, 2 interrupted; rerun the same command to resume"

@@ -39,10 +39,6 @@ GROUPS = {
         *("privacy.z", 0.3),
     ),
     "hydra/help": ("privrl_bench", "Usage:", "Use:", [], "hydra.help.template", "Use:"),
-    "hydra/launcher": (
-        *("replicas", "hydra_plugins.replicas_launcher.ReplicasLauncher", "mine.Launcher", []),
-        *("hydra.launcher._target_", "mine.Launcher"),
-    ),
     "hydra/sweeper": (
         *("grid", "hydra_plugins.replicas_launcher.GridSweeper", "mine.Sweeper", []),
         *("hydra.sweeper._target_", "mine.Sweeper"),
@@ -189,7 +185,7 @@ def test_every_command_uses_it(folder: str, capsys) -> None:
     assert "at delta 1e-07" in shown
     assert code_of(train.main, ["-m", "seed=1,2", *short, *given]) == 0
     assert source in capsys.readouterr().out
-    assert code_of(train.main, ["-m", "seed=3,4", "hydra/launcher=basic", *short, *given]) == 0
+    assert code_of(train.main, ["-m", "seed=3,4", "hardware.max_replicas=1", *short, *given]) == 0
     shown = capsys.readouterr().out
     assert shown.count(source) == 2
     assert code_of(train.main, ["--cfg", "job", *given]) == 0

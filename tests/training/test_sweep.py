@@ -192,16 +192,6 @@ def test_a_sweep_leaves_what_lone_runs_leave(capsys: pytest.CaptureFixture[str])
             assert (together / file).read_bytes() == (alone / file).read_bytes()
 
 
-def test_the_basic_launcher_trains_one_by_one_and_a_group_of_one_equals_it_exactly() -> None:
-    assert code_of("-m", "seed=0,1", "hydra/launcher=basic", *TINY) == 0
-    Path("outputs").rename("basic")
-    assert code_of("-m", "seed=0,1", "hardware.max_replicas=1", *TINY) == 0
-    found = [path.parent for path in Path("basic").rglob("summary.json")]
-    assert len(found) == 2
-    for folder in found:
-        assert content(folder) == content(Path("outputs", *folder.parts[1:]))
-
-
 def test_algorithms_of_a_sweep_train_in_groups_of_their_own(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -519,26 +519,7 @@ def test_bad_input_leaves_no_folder(tmp_path, capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_runs_of_a_sweeper_that_learns_are_labelled(tmp_path):
-    """As hydra-optuna-sweeper; it needs an old Optuna, so its jobs are imitated."""
-    from omegaconf import OmegaConf
-
-    from privrl_bench.api.launch import _labelled
-    from privrl_bench.composition.compose import compose
-    from privrl_bench.training.plan import make_plan
-
-    run = compose(SMALL)
-    for sweeper, labelled in (("x.GridSweeper", False), ("y.OptunaSweeper", True)):
-        info = OmegaConf.create({"sweeper": {"_target_": sweeper}, "job": {"num": 2}})
-        guarantee = make_plan([_labelled(run, info)]).gate.guarantee(0)
-        assert guarantee.status == ("heuristic" if labelled else "formal")
-        assert ("OptunaSweeper" in str(guarantee.caveats)) == labelled
-    done = Outcome("done", summary={"measure": "return", "return": {"mean": 3.0}})
-    assert float(done) == 3.0
-    assert math.isnan(float(Outcome("failed")))
-
-
-def test_an_interval_needs_a_sweeper_that_draws(capsys):
+def test_a_sweep_draws_from_no_interval(capsys):
     from privrl_bench.cli.train import main as train
 
     with pytest.raises(SystemExit) as end:
