@@ -264,11 +264,11 @@ BAD = {
     "ending": ({"conf/env/x.yml": ENV}, WORDS, "env/x.yml belongs in <group>/<name>.yaml"),
     "bad yaml": (
         {"conf/env/x.yaml": "name: x\n  id: 3\n"},
-        WORDS,
-        "plugin plug_pkg: conf: env/x.yaml, line 2 cannot be read: mapping values are not allowed",
+        [*WORDS, "env=x"],
+        "env: env/x.yaml cannot be read: line 2: mapping values are not allowed",
     ),
-    "no mapping": ({"conf/env/x.yaml": "- 3\n"}, WORDS, "env/x.yaml must hold a mapping"),
-    "env name": ({"conf/env/x.yaml": ENV}, WORDS, "env/x.yaml must have `name: x`"),
+    "no mapping": ({"conf/env/x.yaml": "- 3\n"}, [*WORDS, "env=x"], "env/x"),
+    "env name": ({"conf/env/x.yaml": ENV}, [*WORDS, "env=x"], "env/x.yaml must have `name: x`"),
     "no algorithm": (
         {"conf/algo/pluged.yaml": ALGO},
         WORDS,
@@ -320,8 +320,9 @@ def test_a_bad_plugin_is_one_line_and_registers_nothing(package, case):
         dict(mechanisms.REGISTRY.outside),
         len(overrides._folders),
     )
-    assert said in refusal(list(words))
-    if case not in ("settings", "no config"):  # found when the algorithm is chosen
+    assert said in refusal(overrides.later_wins(words))
+    # Those are found when the algorithm or the environment is chosen.
+    if case not in ("settings", "no config", "bad yaml", "no mapping", "env name"):
         after = dict(algorithm_registry.ALGORITHMS), dict(mechanisms.REGISTRY.outside)
         assert (*after, len(overrides._folders)) == before
 

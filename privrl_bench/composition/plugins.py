@@ -26,8 +26,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from privrl_bench import envs, evaluation, users
 from privrl_bench.algorithms.registry import (
     ALGORITHMS,
@@ -308,27 +306,7 @@ def _yaml_files(plugin: Plugin) -> Iterator[tuple[str, str]]:
         if any(file.exists() for file in taken):
             ours = is_packaged(group, path.stem)
             raise ConfigError("conf", f"{group}={path.stem} is taken{_owner(ours)}")
-        _check_content(group, path, relative)
         yield group, path.stem
-
-
-def _check_content(group: str, path: Path, relative: str) -> None:
-    """Refuse a file that is no mapping, or an environment with another name. Raises `ConfigError`."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        what = getattr(error, "problem", None) or first_line(error)
-        raise ConfigError("conf", f"{relative}{line} cannot be read: {what}") from error
-    if not isinstance(content, dict):
-        raise ConfigError("conf", f"{relative} must hold a mapping of keys to values")
-    name = content.get("env", content).get(
-        "name"
-    )  # below `env` in a file of the whole configuration
-    if group == "env" and name != path.stem:
-        rule = f"must have `name: {path.stem}`, as the file is named"
-        raise ConfigError("conf", f"{relative} {rule}, got {name!r}")
 
 
 # --- other processes

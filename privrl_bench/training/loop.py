@@ -69,7 +69,6 @@ class Experiment:
         self._ended: dict[int, Outcome] = {}
         self._snapshot: dict[str, Any] | None = None  # before the current round
         self.clock = Clock([0.0] * len(dirs))
-        self._checkpoints = Checkpoints(dirs)
         self._invalid = False
         self._solved = SolvedCheck(self.config.eval, self.measure, len(dirs))
 
@@ -170,7 +169,14 @@ class Experiment:
                 )
             whole = f"{self.parts.iterations} {self.parts.unit}"
             print(f"  resume  at {self.trainer.round} of {whole}", flush=True)
-        self._checkpoints.keep_marks(self.trainer, saved)
+        self.parts.gate.sync()
+        ledgers = self.parts.gate.ledgers
+        for r, (rundir, one) in enumerate(zip(self.dirs, saved, strict=True)):
+            mark = tuple(ledgers[r].mark)
+            # The checkpoint has the ledger lines that rows depend on, before rows are removed.
+            if mark != (Mark() if one is None else one["ledger"]):
+                kept = self.trainer.checkpoint(self.trainer.snapshot(), r) if one is None else one
+                rundir.save_checkpoint({**kept, "ledger": mark})
         for r, rundir in enumerate(self.dirs):
             rundir.cut_metrics(self.trainer.round or -1)
             self._solved.restore(r, values_of(rundir, self.measure.metric, after=0))
@@ -198,7 +204,7 @@ class Experiment:
             if diverged:
                 self.rows.write()
                 self.trainer.freeze(r, snapshot)
-                self._checkpoints.save(self.trainer, snapshot, [r])
+                self._save(snapshot, [r])
                 reason = (
                     f"FloatingPointError: round {snapshot['round']} gave non-finite parameters; "
                     "the run has diverged"
@@ -223,7 +229,7 @@ class Experiment:
         arrived = self.rows.evaluated > seen
         # A checkpoint waits for an unfinished evaluation, so it is made more rarely then.
         soon = arrived and not self.rows.waiting
-        if last or self._checkpoints.due(CHECKPOINT_PAUSE if soon else CHECKPOINT_SECONDS):
+        if last or self.clock.due(CHECKPOINT_PAUSE if soon else CHECKPOINT_SECONDS):
             self._checkpoint()
         if arrived:
             values = [self.rows.evaluations[r].value for r in self.alive]
@@ -244,7 +250,7 @@ class Experiment:
             evaluation = self.rows.evaluations[r]
             if not evaluation.problem and self._solved.add(r, evaluation.value):
                 now = self.trainer.snapshot()
-                self._checkpoints.save(self.trainer, now, [r])
+                self._save(now, [r])
                 self._finish(r, solved=self.trainer.round)
                 self.trainer.freeze(r, now)
 
@@ -274,14 +280,20 @@ class Experiment:
         """Save rows first, then the checkpoint: rows before a checkpoint are not computed again."""
         self.rows.write()
         started = time.perf_counter()
-        self._checkpoints.save(self.trainer, self.trainer.snapshot(), self.alive, started)
+        self._save(self.trainer.snapshot(), self.alive)
+        self.clock.saved(started)
+
+    def _save(self, snapshot: dict[str, Any], replicas: Iterable[int]) -> None:
+        """Save these replicas of a snapshot."""
+        for r in replicas:
+            self.dirs[r].save_checkpoint(self.trainer.checkpoint(snapshot, r))
 
     def _save_if_written(self) -> None:
         """Keep the earlier checkpoint while rows wait for an evaluation, so that they are computed again."""
         with suppress(OSError):  # the disk may be what failed
             self.parts.gate.sync()
             if self._snapshot is not None and not self.rows.waiting:
-                self._checkpoints.save(self.trainer, self._snapshot, self.alive)
+                self._save(self._snapshot, self.alive)
 
     def _summary(self, r: int, status: str, rounds: int | None = None) -> dict[str, Any]:
         """Return the summary of replica r, which is at round `rounds` (default: the trainer's)."""
@@ -380,8 +392,14 @@ class Experiment:
 # --- time
 
 
+CHECKPOINT_SECONDS = 10.0
+CHECKPOINT_PAUSE = 1.0  # at least, between checkpoints after evaluations
+# Of the time, at most: forty replicas with replay buffers take a third of a second.
+CHECKPOINT_SHARE = 0.05
+
+
 class Clock:
-    """Seconds and speed of the replicas that are trained together.
+    """Seconds and speed of the replicas that are trained together, and when they are saved again.
 
     Args:
         earlier: seconds of earlier parts of each run.
@@ -390,8 +408,9 @@ class Clock:
 
     def __init__(self, earlier: Sequence[float], steps: int = 0):
         self._earlier, self._steps = list(earlier), steps
-        self._started = time.perf_counter()
+        self._started = self._saved_at = time.perf_counter()
         self._stopped = math.inf
+        self._cost = 0.0  # seconds of the last checkpoint
 
     def stop(self) -> None:
         """Stop: training is over, and the plots of other replicas do not count."""
@@ -404,6 +423,15 @@ class Clock:
             "wall_seconds": round(self._earlier[r] + here, 3),
             "steps_per_second": round((steps - self._steps) / max(here, 1e-9), 1),
         }
+
+    def due(self, pause: float) -> bool:
+        """Return whether `pause` seconds have passed, and so many that saving is a small part of the time."""
+        return time.perf_counter() - self._saved_at > max(pause, self._cost / CHECKPOINT_SHARE)
+
+    def saved(self, started: float) -> None:
+        """A checkpoint is there, which was begun at this time of `time.perf_counter`."""
+        self._saved_at = time.perf_counter()
+        self._cost = self._saved_at - started
 
 
 def due(every: int | str, rounds: int, planned: int, round_steps: int) -> bool:
@@ -427,62 +455,3 @@ def due(every: int | str, rounds: int, planned: int, round_steps: int) -> bool:
         return rounds * parts // planned > (rounds - 1) * parts // planned
     steps = rounds * round_steps
     return int(every) > 0 and steps // int(every) > (steps - round_steps) // int(every)
-
-
-CHECKPOINT_SECONDS = 10.0
-CHECKPOINT_PAUSE = 1.0  # at least, between checkpoints after evaluations
-# Of the time, at most: forty replicas with replay buffers take a third of a second.
-CHECKPOINT_SHARE = 0.05
-
-
-class Checkpoints:
-    """The checkpoints of replicas that are trained together, and the time that they take.
-
-    Args:
-        dirs: run folder of each replica.
-    """
-
-    def __init__(self, dirs: Sequence[RunDir] = ()):
-        self._dirs = dirs
-        self._saved_at = time.perf_counter()
-        self._cost = 0.0  # seconds of the last one
-
-    def due(self, pause: float) -> bool:
-        """Return whether `pause` seconds have passed, and so many that saving is a small part of the time."""
-        return time.perf_counter() - self._saved_at > max(pause, self._cost / CHECKPOINT_SHARE)
-
-    def save(
-        self,
-        trainer: Trainer,
-        snapshot: dict[str, Any],
-        replicas: Iterable[int],
-        started: float | None = None,
-    ) -> None:
-        """Save these replicas of a snapshot.
-
-        Args:
-            trainer: whose snapshot it is.
-            snapshot: taken in this round or before it.
-            replicas: which of them.
-            started: time of `time.perf_counter` before the snapshot; None: its cost is not counted.
-        """
-        for r in replicas:
-            self._dirs[r].save_checkpoint(trainer.checkpoint(snapshot, r))
-        if started is not None:
-            self._saved_at = time.perf_counter()
-            self._cost = self._saved_at - started
-
-    def keep_marks(self, trainer: Trainer, saved: Sequence[dict[str, Any] | None]) -> None:
-        """Store in checkpoints the ledger lines that rows depend on, before rows are removed.
-
-        Args:
-            trainer: the trainer.
-            saved: checkpoint of each replica; None: none yet.
-        """
-        trainer.parts.gate.sync()
-        ledgers = trainer.parts.gate.ledgers
-        for r, (rundir, one) in enumerate(zip(self._dirs, saved, strict=True)):
-            mark = tuple(ledgers[r].mark)
-            if mark != (Mark() if one is None else one["ledger"]):
-                kept = trainer.checkpoint(trainer.snapshot(), r) if one is None else one
-                rundir.save_checkpoint({**kept, "ledger": mark})

@@ -32,7 +32,7 @@ PLACES: dict[str, tuple[Any, str]] = {
     "a shard": (workers.ShardWork, "run"),
     "after the release": (Algorithm, "after_release"),
     "an evaluation": (MetricWriter, "begin_evaluation"),
-    "a checkpoint": (training.Checkpoints, "save"),
+    "a checkpoint": (training.Experiment, "_save"),
     "the summary": (training, "summary_of"),
     "the files": (training, "save_results"),
 }

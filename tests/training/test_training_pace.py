@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from privrl_bench.training.loop import Checkpoints
+from privrl_bench.training.loop import Clock
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,6 @@ from privrl_bench.training.loop import Checkpoints
     ],
 )
 def test_the_next_checkpoint_waits_as_long_as_the_last_one_cost(save, ago, due):
-    checkpoints = Checkpoints()
-    checkpoints._cost, checkpoints._saved_at = save, time.perf_counter() - ago
-    assert checkpoints.due(1.0) is due
+    clock = Clock([0.0])
+    clock._cost, clock._saved_at = save, time.perf_counter() - ago
+    assert clock.due(1.0) is due
