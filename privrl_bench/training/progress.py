@@ -7,6 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from typing import Any, NamedTuple, TextIO
 
 from privrl_bench.metrics import shown_epsilon
@@ -264,18 +265,9 @@ def _pace(number: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time span in at most two units.
+    """Return a time span as hours, minutes and seconds, after days if there are any.
 
     >>> duration(59.6), duration(3700), duration(float("inf"))
-    ('1 min', '1 h 1 min', '?')
+    ('0:01:00', '1:01:40', '?')
     """
-    if not math.isfinite(seconds):
-        return "?"
-    whole = max(round(seconds), 0)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if rest and minutes < 10 else f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return str(timedelta(seconds=round(seconds))) if math.isfinite(seconds) else "?"

@@ -203,7 +203,7 @@ BAD = {
     "privrl audit leaks --round=x": "--round: must be an integer, got 'x'; see privrl audit leaks",
     "privrl audit leaks --round=1000000": "--round: the plan has 146 rounds, so the last is 145, got 1000000",
     "privrl audit leaks --json=/nope/x.json": "--json: there is no folder /nope",
-    "privrl audit leaks --json=/tmp": "--json: /tmp is a folder; give a file",
+    "privrl audit leaks --json=/tmp": "--json: cannot write /tmp: Is a directory",
     "privrl audit epsilon --folder=/proc/x": "--folder: cannot make the folder /proc/x",
     "privrl audit epsilon --folder=/dev/null": "--folder: cannot write /dev/null: Not a directory",
     "privrl report .": "DIR: no finished run below .",

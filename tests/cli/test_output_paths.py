@@ -85,7 +85,7 @@ def test_a_file_that_cannot_be_written(line: str, here: Path, trained, capsys) -
     key, ending = FILES[line]
     run = str(trained("categorical")) if "RUN" in line else ""
     cases = {
-        f"folder{ending}": f"folder{ending} is a folder; give a file",
+        f"folder{ending}": f"cannot write folder{ending}: Is a directory",
         f"none/a{ending}": "there is no folder none",
         f"file/a{ending}": f"cannot write file/a{ending}: Not a directory",
         f"/proc/a{ending}": f"cannot write /proc/a{ending}: ",

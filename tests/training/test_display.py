@@ -43,7 +43,7 @@ def test_lines_have_one_time_left_for_the_whole_sweep() -> None:
     clock.now = 10.0
     display.update(first, ProgressState(10_000, 0, 20_000, 1.0, 2.0))
     # One of four jobs took 10 seconds.
-    assert out.getvalue() == "sweep   25 %, 0 of 4 jobs ended, 1,000 steps/s, 30 s left\n"
+    assert out.getvalue() == "sweep   25 %, 0 of 4 jobs ended, 1,000 steps/s, 0:00:30 left\n"
     display.update(first, ProgressState(20_000, 0, 20_000, 1.0, 2.0))
     display.end(first)
     assert "50 %, 2 of 4 jobs ended" in out.getvalue().splitlines()[-1]
@@ -62,7 +62,7 @@ def test_steps_of_an_earlier_command_make_no_sweep_fast() -> None:
     display.update(first, ProgressState(11_000, 10_000, 20_000, None, None))
     share, text = display.summary()
     assert share == pytest.approx((1.1 + 2) / 4)
-    assert "100 steps/s, 1 min 30 s left" in text
+    assert "100 steps/s, 0:01:30 left" in text
 
 
 def test_a_terminal_gets_one_bar(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ def test_plain_lines_say_speed_return_epsilon_and_time_left():
     assert out.getvalue() == ""
     progress.update(200, return_mean=12.34, epsilon=4.5)
     line = out.getvalue()
-    for part in ("200 of 1,000", "100 steps/s", "return 12.34", "epsilon 4.5", "8 s left"):
+    for part in ("200 of 1,000", "100 steps/s", "return 12.34", "epsilon 4.5", "0:00:08 left"):
         assert part in line
     assert "\x1b" not in line
 
@@ -97,7 +97,8 @@ def test_off_means_silent_but_notes_are_kept():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(5, "5 s"), (65, "1 min 5 s"), (3600, "1 h"), (float("inf"), "?")]
+    ("seconds", "text"),
+    [(5, "0:00:05"), (65, "0:01:05"), (90_000, "1 day, 1:00:00"), (float("inf"), "?")],
 )
 def test_durations(seconds, text):
     assert duration(seconds) == text
