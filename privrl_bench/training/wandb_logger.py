@@ -7,7 +7,6 @@ no console output, no source code, no machine details. Several loggers may be op
 
 from __future__ import annotations
 
-import inspect
 import math
 import os
 import re
@@ -169,7 +168,8 @@ class WandbLogger:
         import wandb
 
         online = self.mode == "online"
-        if online and not _logged_in(wandb):
+        # `init` would ask on the terminal.
+        if online and not wandb.login(prompt=False, verify=False):
             raise RuntimeError("not logged in, `wandb login` does that once")
         return wandb.init(
             **arguments,
@@ -235,35 +235,23 @@ def _summary_values(summary: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _logged_in(wandb: Any) -> bool:
-    """Return whether there are credentials, without a prompt on the terminal, unlike `wandb.init`.
-
-    Versions of wandb without the argument `prompt` cannot be asked; there `init` decides.
-    """
-    if "prompt" not in inspect.signature(wandb.login).parameters:
-        return True
-    return bool(wandb.login(prompt=False, verify=False))
-
-
 def _settings(wandb: Any) -> Any:
-    """Return settings: quiet, with deadlines, nothing sent beside the files; unknown names are skipped."""
-    wanted = {
-        "silent": True,
-        "console": "off",  # printed lines may hold private metrics
-        "reinit": "create_new",  # other open runs of this process stay open
-        "init_timeout": INIT_TIMEOUT_S,
-        "finish_timeout": FINISH_TIMEOUT_S,
-        "finish_timeout_raises": True,
-        "save_code": False,
-        "disable_code": True,
-        "disable_git": True,
-        "disable_job_creation": True,
-        "x_disable_meta": True,
-        "x_disable_stats": True,
-        "x_disable_machine_info": True,
-    }
-    known = wandb.Settings.model_fields
-    return wandb.Settings(**{name: value for name, value in wanted.items() if name in known})
+    """Return settings: quiet, with deadlines, nothing sent beside the files."""
+    return wandb.Settings(
+        silent=True,
+        console="off",  # printed lines may hold private metrics
+        reinit="create_new",  # other open runs of this process stay open
+        init_timeout=INIT_TIMEOUT_S,
+        finish_timeout=FINISH_TIMEOUT_S,
+        finish_timeout_raises=True,
+        save_code=False,
+        disable_code=True,
+        disable_git=True,
+        disable_job_creation=True,
+        x_disable_meta=True,
+        x_disable_stats=True,
+        x_disable_machine_info=True,
+    )
 
 
 def _reason(error: BaseException) -> str:
