@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field, replace
 from types import MappingProxyType
 
+import numpy as np
+
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
@@ -17,7 +19,6 @@ from privrl_bench.privacy.devices import DeviceNoise
 from privrl_bench.privacy.grid import L2, LEAST_CLIP, MOST_EPSILON, MOST_USERS
 from privrl_bench.privacy.guarantee import WEAK_DELTA, Guarantee, Unit, weak_delta
 from privrl_bench.privacy.ledger import Ledger, event_of
-from privrl_bench.privacy.mechanisms import ledger_class
 from privrl_bench.privacy.mechanisms.mechanism import Mechanism, Terms
 from privrl_bench.privacy.noise import NoiseSource, SecureNoise, SeededNoise, noise_source
 from privrl_bench.privacy.rules import check, rules
@@ -178,44 +179,23 @@ class Account:
             for name in sorted(both | {own}, key=lambda name: (name != own, name))
         }
 
-    def costs(self, r: int, times: int = 1, scale: float = 1.0) -> Callable[[float], float]:
-        """Delta -> epsilon of replica r: all planned rounds, and repeated ones that its ledger has.
-
-        Args:
-            r: the replica.
-            times: so many independent runs like this one, composed; repeated rounds are not counted then.
-            scale: factor of the noise multiplier, for calibration.
-        """
-        event, count = self.mechanism.planned_releases(r, self.participation)
-        one = replace(event, z=event.z * scale)
-        # Of independent Gaussian runs 1 / z^2 adds up; the mechanism itself composes rounds of one run.
-        gaussian = ledger_class(event.mechanism).gaussians(((one, count),)) is not None
-        together = replace(one, z=one.z / math.sqrt(times))
-        planned = {together: count} if gaussian else {one: count * times}
-        repeated = times == 1 and bool(self.ledgers[r].summary()["repeated"])
-        # Beyond that of one run, which `epsilon_of` has.
-        slack = (times - 1) * self.mechanism.slack(r)
-
-        def cost(delta: float) -> float:
-            if (
-                self.is_preview
-                or not self.mechanism.private
-                or self.mechanism.too_many(self.ledgers[r], None)
-            ):
-                return math.inf
-            at = delta * (1.0 - slack)
-            found = self.epsilon_of(r, planned, at) + slack
-            return max(found, self._spent(r, self.ledgers[r], delta=at)) if repeated else found
-
-        return cost
-
-    def spent_epsilon(self, r: int, below_round: int | None = None) -> float:
-        """Epsilon of what the ledger of replica r says was released.
+    def spent_epsilon(
+        self,
+        r: int,
+        below_round: int | None = None,
+        delta: float | None = None,
+        ledger: Ledger | None = None,
+    ) -> float:
+        """Epsilon of what a ledger says was released; by default that of replica r, at the run's own delta.
 
         `below_round` leaves out later rounds: for a curve of a resumed run, which repeats rounds that it
         knows, never for a guarantee.
         """
-        return self._spent(r, self.ledgers[r], below_round)
+        ledger = ledger or self.ledgers[r]
+        if self.is_preview or self.mechanism.too_many(ledger, below_round):
+            return math.inf
+        spent = self.mechanism.spent(r, ledger, self.participation, below_round)
+        return max((self.epsilon_of(r, some, delta) for some in spent), default=0.0)
 
     def continued(self, r: int, round_index: int) -> tuple[list[int], float]:
         """What replica r will have repeated and spent if it continues from a round to its end.
@@ -225,16 +205,7 @@ class Account:
         ledger = self.ledgers[r].continued(
             round_index, self.rounds, self.event(r), repeatable=self._noises[r].name == "seeded"
         )
-        return ledger.repeated(), max(self.planned_epsilon(r), self._spent(r, ledger))
-
-    def _spent(
-        self, r: int, ledger: Ledger, below_round: int | None = None, delta: float | None = None
-    ) -> float:
-        """Epsilon of what a ledger of replica r says was released, at the run's own delta or another."""
-        if self.is_preview or self.mechanism.too_many(ledger, below_round):
-            return math.inf
-        spent = self.mechanism.spent(r, ledger, self.participation, below_round)
-        return max((self.epsilon_of(r, some, delta) for some in spent), default=0.0)
+        return ledger.repeated(), max(self.planned_epsilon(r), self.spent_epsilon(r, ledger=ledger))
 
     def guarantee(self, r: int, done: int | None = None) -> Guarantee:
         """The guarantee of replica r: as planned, or, with `done`, of parameters that have seen so many rounds.
@@ -278,6 +249,11 @@ def planned_account(config: PrivacyConfig, block: Block, unit: Unit, rounds: int
     """
     noise = noise_source(config.noise, 0, 0)
     return Account([config], (block,), unit, rounds, [noise], [Ledger(None)])
+
+
+def secret_uniforms(kind: str, seed: int, identity: int) -> Callable[[int, int], np.ndarray]:
+    """`uniform` of a source of noise, for what a search draws; see `noise_source`."""
+    return noise_source(kind, seed, identity).uniform
 
 
 def _check(

@@ -10,8 +10,8 @@ import pytest
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
 from privrl_bench.metrics import METRICS, visible
+from privrl_bench.packs.tuning.best_of_runs import RunCount, draw_search
 from privrl_bench.privacy import noise
-from privrl_bench.privacy.accounting.best_of_runs import RunCount, draw_search
 from privrl_bench.privacy.noise import SecureNoise, SeededNoise
 from privrl_bench.privacy.rules import rules
 from privrl_bench.privacy.sampling import REGISTRY

@@ -19,8 +19,8 @@ from privrl_bench.audit.finding import Finding, Say
 from privrl_bench.audit.options import Options
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
+from privrl_bench.packs.tuning.best_of_runs import RunCount, draw_search
 from privrl_bench.packs.tuning.tune_runs import best_of
-from privrl_bench.privacy.accounting.best_of_runs import RunCount, draw_search
 
 _NONE = -1e6  # of a search without a run
 _SEARCH_TAG = 63

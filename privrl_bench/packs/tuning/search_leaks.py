@@ -25,10 +25,10 @@ from privrl_bench.audit.outputs import Place, as_bytes, folder_content
 from privrl_bench.audit.shrink import LATER, shrink
 from privrl_bench.audit.visits import Visit
 from privrl_bench.config.schema import RunConfig
+from privrl_bench.packs.tuning.best_of_runs import RunCount
 from privrl_bench.packs.tuning.search_plan import SearchPlan
 from privrl_bench.packs.tuning.trials import SearchState, open_search
 from privrl_bench.packs.tuning.tune_runs import lines_of, run_search
-from privrl_bench.privacy.accounting.best_of_runs import RunCount
 from privrl_bench.training.crash import Outcome
 from privrl_bench.training.folder import RunDir
 from privrl_bench.training.sweep import Job

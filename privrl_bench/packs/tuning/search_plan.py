@@ -1,6 +1,6 @@
 """What a search will do and cost, before anything is trained: epsilon of several private runs.
 
-`accounting/best_of_runs.py` has the theorems for the best run. A fixed number of runs is composed: its epsilon
+`best_of_runs.py` has the theorems for the best run. A fixed number of runs is composed: its epsilon
 covers the release of every run, so that later settings may depend on earlier results.
 """
 
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,9 +20,9 @@ from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.evaluation import evaluator_of
 from privrl_bench.kernels.machine import check_hardware
 from privrl_bench.metrics import shown_epsilon
+from privrl_bench.packs.tuning.best_of_runs import RunCount, profile_epsilon
 from privrl_bench.packs.tuning.settings import Search, public_words
 from privrl_bench.privacy.account import Account, planned_account
-from privrl_bench.privacy.accounting.best_of_runs import RunCount, profile_epsilon, renyi_epsilon
 from privrl_bench.privacy.accounting.calibrate import least_noise
 from privrl_bench.privacy.accounting.releases import joint_z
 from privrl_bench.privacy.contribution import Block
@@ -343,8 +342,8 @@ def search_epsilon(
     """Epsilon of a search over runs that each cost what one of `accounts` says.
 
     The settings of a run are drawn: a run is a mixture over `accounts`, whose delta at any epsilon is at most
-    the largest of theirs. Where none of them is the worst at every delta, Renyi bounds are not used and a
-    fixed number of runs is composed at delta / runs each.
+    the largest of theirs. Where none of them is the worst at every delta, a fixed number of
+    runs is composed at delta / runs each.
 
     Args:
         accounts: one for each cost that a run can have; rounds that their ledgers repeat are counted.
@@ -353,23 +352,50 @@ def search_epsilon(
         delta: of the search.
         scale: factor of the noise multiplier, for calibration.
     """
-    costs = [one.costs(0, scale=scale) for one in accounts]
+    costs = [epsilon_by_delta(one, scale) for one in accounts]
 
     def cost(at: float) -> float:
         return max(one(at) for one in costs)
 
     if not cost(delta) < math.inf:
         return math.inf
+    if not isinstance(runs, int):
+        return profile_epsilon(cost, runs, delta)
     repeated = any(one.ledgers[0].summary()["repeated"] for one in accounts)
     worst = None if repeated else _dominating(accounts)
-    if isinstance(runs, int):
-        return runs * cost(delta / runs) if worst is None else worst.costs(0, runs, scale)(delta)
-    found = profile_epsilon(cost, runs, delta)
-    if worst is None or worst.mechanism.slack(0):
-        return found  # the Renyi curve of the events has no slack
-    event, count = worst.mechanism.planned_releases(0, worst.participation)
-    releases = Counter({replace(event, z=event.z * scale): count})
-    return min(found, renyi_epsilon(releases, runs, delta, worst.config.accountant))
+    return (
+        runs * cost(delta / runs) if worst is None else epsilon_by_delta(worst, scale, runs)(delta)
+    )
+
+
+def epsilon_by_delta(
+    account: Account, scale: float = 1.0, times: int = 1
+) -> Callable[[float], float]:
+    """Delta -> epsilon of a run: all planned rounds, and repeated ones that its ledger has.
+
+    Args:
+        account: of the run.
+        scale: see `search_epsilon`.
+        times: so many independent runs like this one, composed; repeated rounds are not counted then.
+    """
+    mechanism, ledger = account.mechanism, account.ledgers[0]
+    event, count = mechanism.planned_releases(0, account.participation)
+    one = replace(event, z=event.z * scale)
+    # Of independent Gaussian runs 1 / z^2 adds up; the mechanism itself composes rounds of one run.
+    gaussian = ledger_class(event.mechanism).gaussians(((one, count),)) is not None
+    together = replace(one, z=one.z / math.sqrt(times))
+    planned = {together: count} if gaussian else {one: count * times}
+    repeated = times == 1 and bool(ledger.summary()["repeated"])
+    slack = (times - 1) * mechanism.slack(0)  # beyond that of one run, which `epsilon_of` has
+
+    def cost(delta: float) -> float:
+        if account.is_preview or not mechanism.private or mechanism.too_many(ledger, None):
+            return math.inf
+        at = delta * (1.0 - slack)
+        found = account.epsilon_of(0, planned, at) + slack
+        return max(found, account.spent_epsilon(0, delta=at)) if repeated else found
+
+    return cost
 
 
 def _dominating(accounts: Sequence[Account]) -> Account | None:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from privrl_bench.composition.hydra_compose import parse, section_of
 from privrl_bench.config.ranges import Section, choice, integer, ranged, text
 from privrl_bench.errors import ConfigError, PrivacyError, suggest
-from privrl_bench.privacy.accounting.best_of_runs import RunCount
+from privrl_bench.packs.tuning.best_of_runs import RunCount
 
 RUNS = "poisson(8), geometric(8), logarithmic(8), negative_binomial(8, 0.5), fixed(8) or grid"
 _SHAPES = {"poisson": math.inf, "geometric": 1.0, "logarithmic": 0.0}

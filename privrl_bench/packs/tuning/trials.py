@@ -22,9 +22,9 @@ from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.kernels.machine import check_hardware
+from privrl_bench.packs.tuning.best_of_runs import draw_search
 from privrl_bench.packs.tuning.search_plan import SearchPlan, covers, score_config
 from privrl_bench.packs.tuning.settings import GRID, Search, grid
-from privrl_bench.privacy.accounting.best_of_runs import draw_search
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.ledger import announce
 from privrl_bench.training.folder import read_lines, write_json

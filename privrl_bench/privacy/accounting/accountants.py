@@ -31,7 +31,6 @@ from dp_accounting import (
     SelfComposedDpEvent,
     TruncatedSubsampledGaussianDpEvent,
 )
-from dp_accounting.dp_event import RepeatAndSelectDpEvent
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
@@ -202,10 +201,7 @@ class DoubledRdp(RdpAccountant):
 
     def _maybe_compose(self, event: DpEvent, count: int, do_compose: bool) -> Any:
         """See `PrivacyAccountant`."""
-        nested = isinstance(
-            event,
-            ComposedDpEvent | SelfComposedDpEvent | NonPrivateDpEvent | RepeatAndSelectDpEvent,
-        )
+        nested = isinstance(event, ComposedDpEvent | SelfComposedDpEvent | NonPrivateDpEvent)
         if self.neighboring_relation is REPLACE_ONE and not nested:
             halved = _halved(event)
             if halved is None:

@@ -14,11 +14,16 @@ from privrl_bench.cli.main import main
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError
 from privrl_bench.packs.tuning import trials, tune_runs
-from privrl_bench.packs.tuning.search_plan import plan_search, score_config, search_epsilon
+from privrl_bench.packs.tuning.best_of_runs import RunCount, draw_search, profile_epsilon
+from privrl_bench.packs.tuning.search_plan import (
+    epsilon_by_delta,
+    plan_search,
+    score_config,
+    search_epsilon,
+)
 from privrl_bench.packs.tuning.settings import read_search
 from privrl_bench.packs.tuning.trials import score_job
 from privrl_bench.packs.tuning.tune_runs import best_of
-from privrl_bench.privacy.accounting.best_of_runs import RunCount, draw_search, profile_epsilon
 from privrl_bench.privacy.accounting.exact_gaussian import epsilon_at
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.training.plan import make_plan
@@ -393,7 +398,7 @@ def test_costs_that_cross_are_bounded_together():
 
 def test_a_fixed_number_of_runs_of_costs_that_cross():
     plan = planned(*CROSSING, "tune.runs=fixed(2)", SIZES)
-    costs = [one.gate.costs(0) for one in plan.runs]
+    costs = [epsilon_by_delta(one.gate) for one in plan.runs]
     assert len(costs) == 2
     assert plan.guarantee.epsilon == 2 * max(cost(plan.guarantee.delta / 2) for cost in costs)
 

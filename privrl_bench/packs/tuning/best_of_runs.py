@@ -16,15 +16,14 @@ h >= 0 and d = delta_Q(h), and f'(q) <= f'(1) = E[K] = m:
       delta_A(e_1 + (eta + 1) ln(e^h + d (1 - gamma) / gamma)) <= m delta_Q(e_1).
   Shape 1 is the geometric, shape 0 the logarithmic distribution.
 
-Sources: the distributions, the density and Renyi bounds: Papernot and Steinke 2022, theorems 2 and 6, after Liu
-and Talwar 2019. The second bound has the form of Koskela, Redberg and Wang 2024; the first is proven here.
+Sources: the distributions and the density: Papernot and Steinke 2022, after Liu and Talwar 2019.
+The second bound has the form of Koskela, Redberg and Wang 2024; the first is proven here.
 Tests compare both with the exact epsilon of the best of K Gaussian outputs.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,9 +31,7 @@ from functools import cached_property
 import numpy as np
 
 from privrl_bench.errors import PrivacyError
-from privrl_bench.privacy.accounting.cost import analysed
-from privrl_bench.privacy.accounting.releases import ReleaseEvent
-from privrl_bench.privacy.noise import noise_source
+from privrl_bench.privacy.account import secret_uniforms
 
 _PER_DECADE = 16  # points of a profile
 _WIDTH = 0.05  # of a step of T
@@ -148,13 +145,13 @@ def draw_search(
         runs: the distribution of the number of runs, or the number.
         dimensions: D, how many settings are drawn.
     """
-    source = noise_source(kind, seed, identity)
-    count = runs if isinstance(runs, int) else runs.draw(1.0 - float(source.uniform(1, _COUNT)[0]))
+    uniform = secret_uniforms(kind, seed, identity)
+    count = runs if isinstance(runs, int) else runs.draw(1.0 - float(uniform(1, _COUNT)[0]))
     return SearchDraw(
         count,
-        source.uniform(count, _TIES).tolist(),
-        source.uniform(count * dimensions, _SETTINGS).reshape(count, dimensions),
-        [int(x) for x in np.ceil(source.uniform(count, _SEEDS) * 2**32) - 1],
+        uniform(count, _TIES).tolist(),
+        uniform(count * dimensions, _SETTINGS).reshape(count, dimensions),
+        [int(x) for x in np.ceil(uniform(count, _SEEDS) * 2**32) - 1],
     )
 
 
@@ -244,32 +241,3 @@ def _poisson_epsilon(profile: Profile, mean: float, delta: float) -> float:
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     valid = worst(high) <= delta
     return float(high[valid].min()) if valid.any() else math.inf
-
-
-def renyi_epsilon(
-    counts: Counter[ReleaseEvent], runs: RunCount, delta: float, accountant: str
-) -> float:
-    """Epsilon of a search by Renyi DP, with dp-accounting's event of repeat and select.
-
-    Source: Papernot and Steinke 2022, theorems 2 and 6.
-
-    Args:
-        counts: releases of one run about one user.
-        runs: the number of runs.
-        delta: of the search.
-        accountant: of the run.
-
-    Returns:
-        epsilon; infinite where the releases have no Renyi analysis.
-    """
-    from dp_accounting.dp_event import RepeatAndSelectDpEvent
-
-    from privrl_bench.errors import ConfigError
-    from privrl_bench.privacy.accounting.accountants import epsilon
-
-    event, _, adjacency = analysed(counts, accountant)
-    search = RepeatAndSelectDpEvent(event, runs.mean, runs.shape)
-    try:
-        return epsilon(search, delta, "rdp", adjacency)
-    except (ConfigError, PrivacyError):
-        return math.inf

@@ -2,21 +2,18 @@
 
 import itertools
 import math
-from collections import Counter
 
 import numpy as np
 import pytest
-from scipy import integrate, optimize, stats
+from scipy import integrate, stats
 
 from privrl_bench.errors import PrivacyError
-from privrl_bench.privacy.accounting.best_of_runs import (
+from privrl_bench.packs.tuning.best_of_runs import (
     Profile,
     RunCount,
     profile_epsilon,
-    renyi_epsilon,
 )
 from privrl_bench.privacy.accounting.exact_gaussian import epsilon_at
-from privrl_bench.privacy.accounting.releases import ReleaseEvent
 
 POISSON = math.inf
 SHAPES = (POISSON, 0.0, 0.5, 1.0, 3.0)
@@ -127,76 +124,6 @@ def test_pure_runs(epsilon, mean, shape, answer):
     assert found == pytest.approx(answer, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("z", "mean", "shape"),
-    [(1.0, 8.0, 1.0), (2.0, 8.0, 0.0), (2.0, 16.0, 0.5), (4.0, 4.0, 1.0), (8.0, 32.0, 3.0)],
-)
-def test_renyi_bound_is_theorem_2(z, mean, shape):
-    """The theorem for the curve of a Gaussian, both orders optimised, and its conversion."""
-    delta, gamma = 1e-5, RunCount(mean, shape).gamma
-
-    def renyi(order):
-        return order / (2 * z**2)
-
-    constant = min(
-        (1 + shape) * ((1 - 1 / o) * renyi(o) + math.log(1 / gamma) / o)
-        for o in np.geomspace(1.0001, 500, 20_000)
-    )
-
-    def converted(log_order):  # Canonne, Kamath and Steinke 2020, proposition 12
-        order = 1 + math.exp(log_order)
-        value = renyi(order) + constant + math.log(mean) / (order - 1)
-        return value + math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
-
-    answer = optimize.minimize_scalar(converted, bounds=(-3, 6), method="bounded").fun
-    found = renyi_epsilon(
-        Counter({ReleaseEvent("gaussian", z, "zero_out", sampling="fixed"): 1}),
-        RunCount(mean, shape),
-        delta,
-        "pld",
-    )
-    assert found >= answer - 1e-6
-    assert found == pytest.approx(answer, rel=0.01)
-
-
-@pytest.mark.parametrize(("z", "mean"), [(1.0, 8.0), (2.0, 8.0), (4.0, 16.0)])
-def test_renyi_bound_is_theorem_6(z, mean):
-    """With delta_hat from the Renyi curve, as Canonne, Kamath and Steinke 2020, proposition 12, convert it."""
-    delta, orders = 1e-5, 1 + np.geomspace(0.01, 500, 20_000)
-
-    def delta_hat(h):
-        log = (orders - 1) * (orders / (2 * z**2) - h + np.log1p(-1 / orders)) - np.log(orders)
-        return math.exp(log.min())
-
-    def converted(order):
-        value = order / (2 * z**2) + mean * delta_hat(math.log1p(1 / (order - 1)))
-        value += math.log(mean) / (order - 1)
-        return value + math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
-
-    answer = min(converted(order) for order in np.geomspace(1.05, 300, 2000))
-    found = renyi_epsilon(
-        Counter({ReleaseEvent("gaussian", z, "zero_out", sampling="fixed"): 1}),
-        RunCount(mean, POISSON),
-        delta,
-        "pld",
-    )
-    assert found == pytest.approx(answer, rel=0.02)
-
-
-def test_renyi_bound_doubles_the_distance_of_replaced_rows():
-    runs = RunCount(8.0, 0.0)
-    both = [
-        renyi_epsilon(
-            Counter({ReleaseEvent("gaussian", z, adjacency, sampling="fixed"): 1}),
-            runs,
-            1e-5,
-            "pld",
-        )
-        for z, adjacency in ((4.0, "replace_one"), (2.0, "zero_out"))
-    ]
-    assert both[0] == pytest.approx(both[1], rel=1e-9)
-
-
 # --- against the exact epsilon of one search
 
 
@@ -212,13 +139,6 @@ def test_bound_covers_the_best_of_gaussian_outputs(z, mean, shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_profile_is_tighter_than_renyi_here(shape):
-    runs = RunCount(8.0, shape)
-    event = Counter({ReleaseEvent("gaussian", 2.0, "zero_out", sampling="fixed"): 1})
-    assert profile_epsilon(gaussian(2.0), runs, 1e-5) < renyi_epsilon(event, runs, 1e-5, "pld")
-
-
-@pytest.mark.parametrize("shape", SHAPES)
 def test_bound_grows_with_the_runs_and_is_above_one_run(shape):
     found = [profile_epsilon(gaussian(1.0), RunCount(m, shape), 1e-5) for m in (1.01, 2, 8, 64)]
     assert found == sorted(found)
@@ -227,8 +147,6 @@ def test_bound_grows_with_the_runs_and_is_above_one_run(shape):
 
 def test_no_guarantee_of_one_run_is_none_of_the_search():
     assert profile_epsilon(lambda delta: math.inf, RunCount(8.0, POISSON), 1e-5) == math.inf
-    none = Counter({ReleaseEvent("none", 0.0, "zero_out", sampling="fixed"): 1})
-    assert renyi_epsilon(none, RunCount(8.0, 1.0), 1e-5, "pld") == math.inf
 
 
 def test_simulated_search_agrees_with_the_density():
