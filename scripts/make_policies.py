@@ -1,4 +1,4 @@
-"""Learn the package's policy files (privrl_bench/models/policies/): Q-learning on linear Fourier features.
+"""Learn the files in privrl_bench/packs/offline/policies/: Q-learning on linear Fourier features.
 
     python scripts/make_policies.py mountain_car
     python scripts/make_policies.py hiv --out my_hiv.json
@@ -36,8 +36,14 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.functional.rng import Streams
-from privrl_bench.models.features import fourier_features, fourier_steps, fourier_waves
-from privrl_bench.models.fixed_policies import POLICIES, LinearValues, fixed_policy, greedy
+from privrl_bench.packs.offline.fixed_policies import (
+    POLICIES,
+    LinearValues,
+    fixed_policy,
+    fourier_features,
+    fourier_waves,
+    greedy,
+)
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,12 @@ RECIPES = {
         ridge=0.01,
     ),
 }
+
+
+def fourier_steps(waves: torch.Tensor) -> torch.Tensor:
+    """Return step size factors [F]: 1 / ||c||, and 1 for c = 0."""
+    norm = waves.norm(dim=-1)
+    return torch.where(norm > 0, 1.0 / norm.clamp(min=1.0), 1.0)
 
 
 class Basis:

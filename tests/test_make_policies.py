@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,8 @@ from helpers import changed, shipped
 
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.functional.rng import Streams
-from privrl_bench.models import fixed_policies as known
-from privrl_bench.models.fixed_policies import fixed_policy, load_values
+from privrl_bench.packs.offline import fixed_policies as known
+from privrl_bench.packs.offline.fixed_policies import fixed_policy, load_values
 from privrl_bench.packs.offline.playing import play
 
 PATH = Path(__file__).parent.parent / "scripts" / "make_policies.py"
@@ -111,3 +112,10 @@ def test_the_script_writes_a_file_that_plays(name, tmp_path, monkeypatch, capsys
     policy = fixed_policy(f"{tmp_path}/own.json:softmax:1", config, env_spec(config))
     behavior_probs = policy.probabilities(torch.zeros(4, len(config.obs_low)))
     torch.testing.assert_close(behavior_probs.sum(-1), torch.ones(4))
+
+
+def test_step_factors() -> None:
+    steps = SCRIPT.fourier_steps(known.fourier_waves(2, 5))
+    assert steps[:6].tolist() == pytest.approx([1, 1, 1 / 2, 1 / 3, 1 / 4, 1 / 5])
+    assert float(steps[-1]) == pytest.approx(0.14142136, abs=1e-8)
+    assert float(steps[7]) == pytest.approx(1 / math.sqrt(2))

@@ -234,8 +234,8 @@ def test_people_who_keep_what_they_did_come_once_each(log) -> None:
 def test_collecting_plays_simulations_and_training_runs_are_refused(log, tmp_path) -> None:
     from privrl_bench.envs.registry import env_spec, make_slots
     from privrl_bench.functional.rng import Streams
-    from privrl_bench.models.fixed_policies import fixed_policy
     from privrl_bench.packs.offline.collect import collect, parse
+    from privrl_bench.packs.offline.fixed_policies import fixed_policy
     from privrl_bench.packs.offline.playing import play
 
     config = own("Clinic")

@@ -34,7 +34,7 @@ class DataConfig(Section):
     # Key of the episodes' metadata that names their user. auto: `user` if it is there, else each episode is a
     # user, and refused if values of other keys repeat | a key | null: each episode is a user
     user_key: str | None = ranged(AUTO, "auto or a key", bool)
-    # For algorithms that evaluate a policy: the policy that acted (models/fixed_policies.py); without data.id
+    # For algorithms that evaluate a policy: the policy that acted (packs/offline); without data.id
     # new trajectories are simulated with it
     policy: str | None = None
 

@@ -39,7 +39,7 @@ of a known policy:     policy=<name> episodes=1_000 together=256 name=<env>/<pol
 of a finished run:     policy=<run folder or policy.pt> episodes=1_000 together=256 name=<env>/<algo>-policy-v0
 together:              runs or episodes that are played at the same time
 
-With a known policy (uniform, or a file of action values; see models/fixed_policies.py) every step has the
+With a known policy (uniform, or a file of action values; see fixed_policies.py) every step has the
 probability of its action: data for policy evaluation. The policy of a run acts stochastically, in the
 environment of its training unless `env` names another. The card of the dataset (a plot of returns, provenance,
 the overrides) is in outputs/collect/<name>. Rerun the same command to resume: it keeps the groups of `together`

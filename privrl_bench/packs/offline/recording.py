@@ -23,7 +23,6 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
 from privrl_bench.kernels.machine import one_thread
 from privrl_bench.kernels.signals import Stop, catching_signals
-from privrl_bench.models.fixed_policies import fixed_policy
 from privrl_bench.packs.offline.datasets.minari_files import (
     check_id,
     datasets_root,
@@ -35,6 +34,7 @@ from privrl_bench.packs.offline.datasets.minari_files import (
 )
 from privrl_bench.packs.offline.datasets.trajectories import Episode, Trajectories
 from privrl_bench.packs.offline.datasets.user_keys import SIMULATED
+from privrl_bench.packs.offline.fixed_policies import fixed_policy
 from privrl_bench.packs.offline.playing import Player, play, play_runs
 from privrl_bench.reporting.style import PALETTE, figure
 from privrl_bench.training.folder import write_json
@@ -307,7 +307,7 @@ def played(name: str, config: EnvConfig, spec: EnvSpec) -> tuple[Player, str, di
     """The policy of this name for an environment.
 
     Args:
-        name: as in `models/fixed_policies.py`, or a run folder or its `policy.pt`.
+        name: as in `packs/offline/fixed_policies.py`, or a run folder or its `policy.pt`.
         config: the environment.
         spec: its public facts.
 

@@ -17,10 +17,10 @@ from privrl_bench.config.overrides import later_wins
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.functional.rng import Streams
-from privrl_bench.models.fixed_policies import LinearValues, choose, fixed_policy
 from privrl_bench.packs.offline import recording as module
 from privrl_bench.packs.offline.collect import main, parse
 from privrl_bench.packs.offline.datasets.minari_files import local_ids, open_dataset
+from privrl_bench.packs.offline.fixed_policies import LinearValues, choose, fixed_policy
 from privrl_bench.packs.offline.playing import play
 
 CAR = changed(shipped("mountain_car"), max_episode_steps=40)

@@ -52,9 +52,13 @@ from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, AlgorithmT
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
-from privrl_bench.models.features import fourier_features, fourier_waves
-from privrl_bench.models.fixed_policies import FixedPolicy, fixed_policy
 from privrl_bench.models.policy import ParameterFree, Sampler
+from privrl_bench.packs.offline.fixed_policies import (
+    FixedPolicy,
+    fixed_policy,
+    fourier_features,
+    fourier_waves,
+)
 from privrl_bench.packs.offline.ope.ope_settings import (
     DpLstdConfig,
     EvaluationConfig,

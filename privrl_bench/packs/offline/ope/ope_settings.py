@@ -31,7 +31,7 @@ class EvaluationConfig(AlgoConfig):
         noised_observations=False,
     )
 
-    # the policy that is evaluated (models/fixed_policies.py); null: data.policy
+    # the policy that is evaluated (packs/offline/fixed_policies.py); null: data.policy
     target: str | None = None
     # tabular: one-hot states
     features: str = choice("tabular", ("tabular", "linear", "fourier"))

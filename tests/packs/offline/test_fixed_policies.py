@@ -8,7 +8,7 @@ from helpers import BOX, shipped
 
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.errors import ConfigError
-from privrl_bench.models.fixed_policies import LinearValues, fixed_policy
+from privrl_bench.packs.offline.fixed_policies import LinearValues, fixed_policy
 
 CAR = shipped("mountain_car")
 SPEC = env_spec(CAR)

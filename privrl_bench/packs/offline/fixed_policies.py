@@ -4,7 +4,7 @@ Policy evaluation uses two of them, the target policy and the behaviour policy. 
 
 - `uniform`: all actions with equal probability;
 - `<file>`, `<file>:greedy`: the action with the largest value, linear in the Fourier features of a file.
-  The file is one of the package (`models/policies/`) or a path that ends in .json;
+  The file is one of the package (`packs/offline/policies/`) or a path that ends in .json;
 - `<file>:epsilon:0.05`: a uniform action with this probability, otherwise the greedy one;
 - `<file>:softmax:0.5`: probabilities proportional to exp(value / 0.5).
 """
@@ -12,6 +12,7 @@ Policy evaluation uses two of them, the target policy and the behaviour policy. 
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
 from collections.abc import Callable
@@ -25,13 +26,55 @@ from torch import Tensor
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.errors import ConfigError, suggest
-from privrl_bench.models.features import fourier_features, fourier_waves
 from privrl_bench.types import EnvSpec
 
 POLICIES = Path(__file__).parent / "policies"
 UNIFORM = "uniform"
 MODES = ("greedy", "epsilon", "softmax")
 _KEY = "policy"
+_MOST_WAVES = 100_000
+
+
+def fourier_waves(inputs: int, order: int, joint: int | None = None) -> Tensor:
+    """Return the coefficients of a Fourier basis: vectors c in {0, ..., order}^D, the last entry fastest.
+
+    Args:
+        inputs: D.
+        order: Largest coefficient.
+        joint: Keep vectors with at most this many nonzero entries; None: all (order + 1)^D.
+
+    Returns:
+        [F, D] integers, as float64.
+
+    Raises:
+        ValueError: The basis is too large.
+
+    Source:
+        Konidaris, Osentoski and Thomas 2011.
+    """
+    if order < 0 or inputs < 1 or (order + 1) ** inputs > _MOST_WAVES:
+        raise ValueError(f"no Fourier basis of order {order} in {inputs} dimensions")
+    every = itertools.product(range(order + 1), repeat=inputs)
+    kept = [c for c in every if joint is None or sum(x > 0 for x in c) <= joint]
+    return torch.tensor(kept, dtype=torch.float64)
+
+
+def fourier_features(obs: Tensor, low: Tensor, high: Tensor, waves: Tensor) -> Tensor:
+    """Compute the Fourier features cos(pi c . s), s = x scaled from a box to [0, 1]^D and clipped.
+
+    The first feature, of c = 0, is constantly 1.
+
+    Args:
+        obs: [..., D] x.
+        low: [D] lower corner of the box.
+        high: [D] upper corner.
+        waves: [F, D] the vectors c, see `fourier_waves`.
+
+    Returns:
+        [..., F].
+    """
+    s = ((obs - low) / (high - low)).clamp(0.0, 1.0)
+    return (s @ waves.to(s).T).mul_(math.pi).cos_()
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,9 @@
 """The Fourier basis against known results."""
 
-import math
-
 import pytest
 import torch
 
-from privrl_bench.models.features import fourier_features, fourier_steps, fourier_waves
+from privrl_bench.packs.offline.fixed_policies import fourier_features, fourier_waves
 
 LOW, HIGH = torch.tensor([[-1.2, -0.07], [0.6, 0.07]], dtype=torch.float64)
 
@@ -39,13 +37,6 @@ def test_any_shape_and_points_outside_are_at_the_border() -> None:
     found = fourier_features(points, LOW, HIGH, fourier_waves(2, 3))
     assert found.shape == (2, 2, 16)
     assert torch.equal(found[:, 0], found[:, 1])
-
-
-def test_step_factors() -> None:
-    steps = fourier_steps(fourier_waves(2, 5))
-    assert steps[:6].tolist() == pytest.approx([1, 1, 1 / 2, 1 / 3, 1 / 4, 1 / 5])
-    assert float(steps[-1]) == pytest.approx(0.14142136, abs=1e-8)
-    assert float(steps[7]) == pytest.approx(1 / math.sqrt(2))
 
 
 def test_waves_of_few_coordinates() -> None:
