@@ -1,4 +1,4 @@
-"""Losses of values and policies, one per leading index (user, replica or answer), and rewards of tokens."""
+"""Losses of values and policies, one per leading index (user, replica or answer)."""
 
 from __future__ import annotations
 
@@ -25,34 +25,6 @@ def value_loss(
         limited = old_values + (values - old_values).clamp(-clip, clip)
         loss = torch.maximum(loss, (limited - targets) ** 2)
     return 0.5 * loss.mean(-1)
-
-
-def token_rewards(
-    scores: Tensor, logprobs: Tensor, reference: Tensor, mask: Tensor, kl_coef: float
-) -> Tensor:
-    """Compute the reward of each token: the score at the last token, minus a KL penalty at every token.
-
-    Args:
-        scores: [...] of complete answers.
-        logprobs: [..., T] log-probabilities of the tokens under the policy that generated them.
-        reference: [..., T] log-probabilities under the frozen start model.
-        mask: [..., T] bool, true for tokens of the answer, which come first.
-        kl_coef: Fixed weight of the penalty, which is the log ratio of policy to reference.
-
-    Returns:
-        [..., T]; 0 outside `mask`.
-
-    Source:
-        Ziegler et al. 2019, equation 2, applied per token as in TRL's PPOTrainer.
-    """
-    rewards = torch.where(mask, -kl_coef * (logprobs - reference), 0.0)
-    last = mask & ~torch.nn.functional.pad(mask[..., 1:], (0, 1))
-    return rewards + torch.where(last, scores[..., None], 0.0)
-
-
-def reward_to_go(rewards: Tensor) -> Tensor:
-    """Return the undiscounted reward to go of each token, [..., T]."""
-    return rewards.flip(-1).cumsum(-1).flip(-1)
 
 
 def surrogate_loss(

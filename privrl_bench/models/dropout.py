@@ -77,7 +77,7 @@ class DropoutPolicy(EnvActions):
         unpacked = self.net.unpack(params)
 
         def sample(obs: Tensor, noise: Tensor) -> Tensor:
-            logits = self._layers(unpacked, obs, self.keep(noise))[-1]
+            logits = self._logits(unpacked, obs, self.keep(noise))
             return (logits + noise[..., : self._actions]).argmax(-1)
 
         return sample
@@ -86,22 +86,19 @@ class DropoutPolicy(EnvActions):
         """Return the most likely actions [N, B], without dropout."""
         return self.net.forward(params, obs).argmax(-1)
 
-    def _layers(
+    def _logits(
         self, unpacked: list[tuple[Tensor, Tensor]], x: Tensor, keep: list[Tensor]
-    ) -> list[Tensor]:
-        """The input and the outputs of all layers, [N, B, width] each, under the masks."""
-        found = [x]
-        for index, (weight, bias) in enumerate(unpacked):
+    ) -> Tensor:
+        """The outputs [N, B, A] of the network under the masks."""
+        for (weight, bias), mask in zip(unpacked, [*keep, None], strict=True):
             x = torch.baddbmm(bias, x, weight)
-            if index < len(keep):
-                x = x.mul_(keep[index]).relu_()
-            found.append(x)
-        return found
+            x = x if mask is None else x.mul_(mask).relu_()
+        return x
 
     def score(
         self, params: Tensor, obs: Tensor, actions: Tensor, noise: Tensor, weights: Tensor
     ) -> Tensor:
-        """Compute gradients of N sums over steps of weight * log pi(action | obs, mask) without autograd.
+        """Compute gradients of N sums over steps of weight * log pi(action | obs, mask).
 
         With p = softmax: d log p[a] / d logits = onehot(a) - p.
 
@@ -115,17 +112,10 @@ class DropoutPolicy(EnvActions):
         Returns:
             [N, P].
         """
-        unpacked, keep = self.net.unpack(params), self.keep(noise)
-        layers = self._layers(unpacked, obs, keep)
+        params = params.detach().requires_grad_()
+        logits = self._logits(self.net.unpack(params), obs, self.keep(noise))
         weights, chosen = weights.unsqueeze(-1), actions.long().unsqueeze(-1)
-        grad = (-weights * torch.softmax(layers[-1], dim=-1)).scatter_add_(-1, chosen, weights)
-        result = grad.new_empty(len(params), self.size)
-        pieces = self.net.unpack(result)
-        for index in range(len(unpacked) - 1, -1, -1):
-            weight, bias = pieces[index]
-            weight.copy_(torch.bmm(layers[index].transpose(1, 2), grad))
-            bias.copy_(grad.sum(1, keepdim=True))
-            if index > 0:
-                grad = torch.bmm(grad, unpacked[index][0].transpose(1, 2))
-                grad = grad.mul_(keep[index - 1]).mul_(layers[index] > 0)
-        return result
+        slope = (-weights * torch.softmax(logits.detach(), dim=-1)).scatter_add_(
+            -1, chosen, weights
+        )
+        return torch.autograd.grad(logits, params, slope)[0]

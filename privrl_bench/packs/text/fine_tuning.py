@@ -9,13 +9,36 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, AlgorithmTerms, each_replica
-from privrl_bench.functional.losses import reward_to_go, surrogate_loss, token_rewards
+from privrl_bench.functional.losses import surrogate_loss
 from privrl_bench.functional.rng import Streams
 from privrl_bench.packs.text.adapters import Adapter, AllWeights, Lora
 from privrl_bench.packs.text.generation import answer_logprobs
 from privrl_bench.privacy.contribution import Block
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.types import State, TextBatch
+
+
+def token_rewards(
+    scores: Tensor, logprobs: Tensor, reference: Tensor, mask: Tensor, kl_coef: float
+) -> Tensor:
+    """Compute the reward of each token: the score at the last token, minus a KL penalty at every token.
+
+    Args:
+        scores: [...] of complete answers.
+        logprobs: [..., T] log-probabilities of the tokens under the policy that generated them.
+        reference: [..., T] log-probabilities under the frozen start model.
+        mask: [..., T] bool, true for tokens of the answer, which come first.
+        kl_coef: Fixed weight of the penalty, which is the log ratio of policy to reference.
+
+    Returns:
+        [..., T]; 0 outside `mask`.
+
+    Source:
+        Ziegler et al. 2019, equation 2, applied per token as in TRL's PPOTrainer.
+    """
+    rewards = torch.where(mask, -kl_coef * (logprobs - reference), 0.0)
+    last = mask & ~torch.nn.functional.pad(mask[..., 1:], (0, 1))
+    return rewards + torch.where(last, scores[..., None], 0.0)
 
 
 class AnswerBatch(NamedTuple):
@@ -93,7 +116,8 @@ class TextAlgorithm(Algorithm):
             old = self.logprobs(vector, tokens, seen, steps)
             start = self.logprobs(None, tokens, seen, steps)
         rewards = token_rewards(scores, old, start, mask, self.config.kl_coef)
-        return AnswerBatch(tokens, seen, old, reward_to_go(rewards)), old - start
+        to_go = rewards.flip(-1).cumsum(-1).flip(-1)
+        return AnswerBatch(tokens, seen, old, to_go), old - start
 
     def moved(self, actor: Tensor, change: Tensor) -> Tensor:
         """Return adapters [R, size] after a change [R, trained] of their trained parameters."""

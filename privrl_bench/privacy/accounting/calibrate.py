@@ -30,14 +30,11 @@ def rounds_for(
     >>> rounds_for(8.0, ReleaseEvent("gaussian", 1.0, "zero_out", sampling="fixed"), 1e-5)
     2
     """
-    return _most_rounds(
-        lambda n: ledger_epsilon(Counter({event: n}), delta, accountant), budget, most
+    return bisect_right(
+        range(1, most + 1),
+        budget,
+        key=lambda n: ledger_epsilon(Counter({event: n}), delta, accountant),
     )
-
-
-def _most_rounds(cost: Callable[[int], float], budget: float, most: int) -> int:
-    """Largest number up to `most` with cost(number) <= budget, for an increasing function; 0: none."""
-    return bisect_right(range(1, most + 1), budget, key=cost)
 
 
 def z_for(
@@ -48,14 +45,25 @@ def z_for(
     accountant: str = "pld",
     digits: int = 4,
 ) -> float:
-    """`least_noise` with which `count` releases `event(z)` about one user cost at most `budget`.
+    """Smallest z of so many decimal digits with which `count` releases `event(z)` cost at most `budget`.
+
+    All releases are about one user.
 
     >>> z_for(1.0, lambda z: ReleaseEvent("gaussian", z, "zero_out", sampling="fixed"), 1, 1e-5)
     3.731
     """
-    return least_noise(
-        lambda z: ledger_epsilon(Counter({event(z): count}), delta, accountant), budget, digits
-    )
+
+    def cost(z: float) -> float:
+        return ledger_epsilon(Counter({event(z): count}), delta, accountant)
+
+    z = least_noise(cost, budget)
+    unit = 10.0 ** (math.floor(math.log10(z)) - digits + 1)
+    z = round(math.ceil(z / unit - 1e-3) * unit, 12)
+    while cost(z) > budget:  # what is reported is what was checked
+        z = round(z + unit, 12)
+    while (less := round(z - unit, 12)) > 0 and cost(less) <= budget:
+        z = less
+    return z
 
 
 def affordable(account: Account, r: int, budget: float) -> int:
@@ -64,7 +72,8 @@ def affordable(account: Account, r: int, budget: float) -> int:
     if account.participation is None:
         event = account.event(r)
         event = replace(event, z=event.z * config.preview_scale)
-        return _most_rounds(lambda n: account.epsilon_of(r, {event: n}), budget, account.rounds)
+        rounds = range(1, account.rounds + 1)
+        return bisect_right(rounds, budget, key=lambda n: account.epsilon_of(r, {event: n}))
     return account.rounds if account.real_epsilon(r) <= budget else 0
 
 
@@ -87,43 +96,28 @@ def calibrated_z(account: Account, r: int, target: float) -> float:
     return least_noise(cost, target)
 
 
-def least_noise(cost: Callable[[float], float], target: float, digits: int | None = None) -> float:
-    """Smallest z with cost(z) <= target, for a decreasing function.
+def least_noise(cost: Callable[[float], float], target: float) -> float:
+    """Smallest z, to 6 digits, with (1 - 2e-4) target <= cost(z) <= target, for a decreasing function.
+
+    Secant steps between the logarithms of z and cost, kept within a bracket. Where the cost jumps over this
+    range: z after the jump.
 
     Args:
         cost: epsilon of each z.
         target: epsilon.
-        digits: decimal digits of z, rounded up; None: 6, and any z with cost(z) >= (1 - 2e-4) target will do.
 
     Raises:
         PrivacyError: no z within the range of `privacy.z` costs so little, or so much.
 
-    >>> least_noise(lambda z: 3.0 / z**2, 1.0), least_noise(lambda z: 3.0 / z**2, 1.0, digits=2)
-    (1.73214, 1.8)
-    """
-    z = _found(cost, target, _CLOSE if digits is None else 0.1**digits)
-    if digits is None:
-        return z
-    unit = 10.0 ** (math.floor(math.log10(z)) - digits + 1)
-    z = round(math.ceil(z / unit - 1e-3) * unit, 12)
-    while cost(z) > target:  # what is reported is what was checked
-        z = round(z + unit, 12)
-    while (less := round(z - unit, 12)) > 0 and cost(less) <= target:
-        z = less
-    return z
-
-
-def _found(cost: Callable[[float], float], target: float, close: float) -> float:
-    """A z with (1 - close) target <= cost(z) <= target, or at a jump of the cost: see `least_noise`.
-
-    Secant steps between the logarithms of z and cost, kept within a bracket.
+    >>> least_noise(lambda z: 3.0 / z**2, 1.0)
+    1.73214
     """
     costly: tuple[float, float] | None = None  # (z, cost) above the target
     enough: tuple[float, float] | None = None  # and at most the target
     z, last = 1.0, None
     for _ in range(200):
         found = cost(z)
-        if (1.0 - close) * target <= found <= target:
+        if (1.0 - _CLOSE) * target <= found <= target:
             return z
         here = z, found
         costly, enough = (here, enough) if found > target else (costly, here)
@@ -135,7 +129,7 @@ def _found(cost: Callable[[float], float], target: float, close: float) -> float
             raise PrivacyError(f"no noise multiplier gives epsilon {shown_epsilon(target)}")
         if costly and enough and enough[0] <= costly[0] * (1.0 + 3e-6):
             return enough[0]  # the cost jumps
-        z = _next(costly, enough, here, last, (1.0 - close / 2.0) * target)
+        z = _next(costly, enough, here, last, (1.0 - _CLOSE / 2.0) * target)
         last = here
     raise PrivacyError(f"no noise multiplier was found for epsilon {shown_epsilon(target)}")
 
@@ -146,7 +140,7 @@ _Point = tuple[float, float]
 def _next(
     costly: _Point | None, enough: _Point | None, here: _Point, last: _Point | None, aim: float
 ) -> float:
-    """The next z of `_found`, of 6 digits."""
+    """The next z of `least_noise`, of 6 digits."""
     slope = -1.0  # of ln cost over ln z
     known = 0.0 < here[1] < math.inf
     if known and last is not None and 0.0 < last[1] < math.inf and last[1] != here[1]:

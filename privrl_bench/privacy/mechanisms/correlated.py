@@ -75,11 +75,8 @@ class Past:
     """
 
     def __init__(self, coefficients: Sequence[float]):
-        import numpy as np
-
         self._coefficients = [float(c) for c in coefficients]
-        self._rounds: np.ndarray = np.zeros(0, dtype=np.int64)  # of each row; before any: none
-        self._rows: np.ndarray = np.zeros((0, 0), dtype=np.int64)
+        self._rows: dict[int, np.ndarray] = {}  # round -> [P] int64
 
     def correlated(self, fresh: Tensor, round_index: int) -> Tensor:
         """[P] row of C^-1 w: w of this round less the rounded sum of c_k times the noise of k rounds before.
@@ -89,11 +86,11 @@ class Past:
         import numpy as np
         import torch
 
-        places = {round_index - int(t): place for place, t in enumerate(self._rounds)}
         total, lost = np.zeros(len(fresh)), np.zeros(len(fresh))
         for ago in range(1, len(self._coefficients)):
-            if ago in places:  # Knuth's sum of two numbers and its exact error
-                term = self._coefficients[ago] * self._rows[places[ago]]
+            row = self._rows.get(round_index - ago)
+            if row is not None:  # Knuth's sum of two numbers and its exact error
+                term = self._coefficients[ago] * row
                 new = total + term
                 part = new - total
                 lost += (total - (new - part)) + (term - part)
@@ -102,18 +99,10 @@ class Past:
 
     def keep(self, round_index: int, noise: Tensor) -> None:
         """The noise of a round was released."""
-        import numpy as np
-
-        slots = len(self._coefficients) - 1
-        if not slots:
-            return
-        place = round_index % slots
-        while place >= len(self._rounds):
-            more = max(1, min(len(self._rounds), slots - len(self._rounds)))
-            self._rounds = np.concatenate([self._rounds, np.full(more, -slots - 1)])
-            rows = self._rows if len(self._rows) else np.zeros((0, len(noise)), dtype=np.int64)
-            self._rows = np.concatenate([rows, np.zeros((more, len(noise)), dtype=np.int64)])
-        self._rounds[place], self._rows[place] = round_index, noise.numpy()
+        self._rows[round_index] = noise.numpy()
+        oldest = round_index - len(self._coefficients) + 2  # that the next round cancels
+        for index in [index for index in self._rows if index < oldest]:
+            del self._rows[index]
 
 
 class Correlated(Gaussian):
