@@ -8,16 +8,6 @@ from torch import Tensor
 AVERAGE = "average"  # state tensor [R, P]: what is evaluated and saved in place of `actor`
 
 
-def averaging_weight(averaging: float, index: float | Tensor) -> float | Tensor:
-    """Weight of the newest parameters in polynomial-decay averaging, after round or step `index` (from 0).
-
-    The average covers about the last 1 / (averaging + 1) of the rounds or steps so far.
-
-    Source: Shamir and Zhang 2013, "Stochastic gradient descent for non-smooth optimization", section 4.
-    """
-    return (averaging + 1.0) / (averaging + 1.0 + index)
-
-
 def deployed(tensors: dict[str, Tensor], actor: Tensor) -> Tensor:
     """[R, P] parameters that are evaluated and saved: the average if the state has one, or those that act."""
     return tensors.get(AVERAGE, actor)
@@ -28,13 +18,17 @@ def averaged(
 ) -> dict[str, Tensor]:
     """The state's tensors with the average of `actor` after a round or a step; without averaging, as they are.
 
+    Polynomial decay: it covers about the last 1 / (averaging + 1) of the rounds or steps so far.
+
     Args:
         tensors: with `actor` [R, P] as it is after round or step `index`.
         averaging: `algo.averaging`.
         index: from 0; [R, 1] where replicas differ.
+
+    Source: Shamir and Zhang 2013, "Stochastic gradient descent for non-smooth optimization", section 4.
     """
     if averaging is None:
         return tensors
     actor = tensors["actor"]
-    weight = averaging_weight(averaging, index)
+    weight = (averaging + 1.0) / (averaging + 1.0 + index)  # of the newest parameters
     return tensors | {AVERAGE: torch.lerp(tensors.get(AVERAGE, actor), actor, weight)}

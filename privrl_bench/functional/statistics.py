@@ -97,29 +97,15 @@ def interval_name(count: int, what: str = "runs") -> str:
     return f"range of {count} {what}" if count < FEWEST else "95 % interval"
 
 
-def iqm(scores: ArrayLike) -> float:
-    """Compute the interquartile mean of `scores` (any shape).
-
-    floor(n / 4) values are dropped on each side, as in Agarwal et al. 2021.
-
-    Raises:
-        ValueError: There are no scores.
-    """
-    data = np.sort(np.asarray(scores, dtype=float).ravel())
-    if data.size == 0:
-        raise ValueError("no scores")
-    cut = data.size // 4
-    return float(data[cut : data.size - cut].mean())
-
-
 def iqm_ci(
     scores: ArrayLike,
     generator: np.random.Generator,
     repetitions: int = 2000,
     confidence: float = 0.95,
 ) -> tuple[float, float, float]:
-    """Compute the IQM and its stratified bootstrap percentile interval.
+    """Compute the interquartile mean and its stratified bootstrap percentile interval.
 
+    floor(n / 4) of n scores are dropped on each side, as in Agarwal et al. 2021.
     Runs are resampled with replacement within each task.
 
     Args:
@@ -140,10 +126,10 @@ def iqm_ci(
     runs, tasks = data.shape
     picks = generator.integers(runs, size=(repetitions, runs, tasks))
     samples = np.sort(data[picks, np.arange(tasks)].reshape(repetitions, -1), axis=1)
-    cut = data.size // 4
-    values = samples[:, cut : data.size - cut].mean(axis=1)
+    inner = slice(data.size // 4, data.size - data.size // 4)
+    values = samples[:, inner].mean(axis=1)
     low, high = np.quantile(values, [0.5 - confidence / 2, 0.5 + confidence / 2])
-    return iqm(data), float(low), float(high)
+    return float(np.sort(data.ravel())[inner].mean()), float(low), float(high)
 
 
 def profile(scores: ArrayLike, thresholds: ArrayLike) -> np.ndarray:

@@ -21,14 +21,12 @@ from torch import Tensor
 from torch.nn.functional import unfold
 
 from privrl_bench.errors import ConfigError
-from privrl_bench.models.mlp import Mlp
+from privrl_bench.models.mlp import Layers, Mlp, Unpacked
 from privrl_bench.types import EnvSpec, Image
 
 _FILTERS = (16, 32)
 _LARGE = 36  # pixels of a side from which the large filters fit
 _PIECE = 64  # images whose patches `forward` holds at once, of each network
-
-Unpacked = list[tuple[Tensor, Tensor]]
 
 
 class _Convolution(NamedTuple):
@@ -62,7 +60,7 @@ class _Convolution(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cnn:
+class Cnn(Layers):
     """A network of two convolutions and dense layers, whose parameters are one vector [size].
 
     Layout of the vector: weight [patch, filters], then bias [filters] of each convolution, then those of the
@@ -97,15 +95,9 @@ class Cnn:
         return Mlp(last.filters * last.out[0] * last.out[1], self.hidden, self.outputs)
 
     @cached_property
-    def splits(self) -> list[int]:
-        """Sizes of the weights and biases in the vector."""
-        first = [n for c in self.convolutions for n in (c.inputs * c.filters, c.filters)]
-        return first + self.dense.splits
-
-    @property
-    def size(self) -> int:
-        """Length P of the parameter vector."""
-        return sum(self.splits)
+    def shapes(self) -> list[tuple[int, int]]:  # type: ignore[override]
+        """See `Layers`."""
+        return [(c.inputs, c.filters) for c in self.convolutions] + self.dense.shapes
 
     def init(self, generator: torch.Generator, last_gain: float) -> Tensor:
         """Return [P]: orthogonal weights (gain sqrt 2, of the last layer `last_gain`), zero biases."""
@@ -116,17 +108,8 @@ class Cnn:
             pieces += [weight.T.reshape(-1), torch.zeros(one.filters)]
         return torch.cat([*pieces, self.dense.init(generator, last_gain)])
 
-    def unpack(self, params: Tensor) -> Unpacked:
-        """Return views of parameters [N, P]: weight [N, in, out] and bias [N, 1, out] of every layer."""
-        pieces = params.split(self.splits, dim=-1)
-        shapes = [(c.inputs, c.filters) for c in self.convolutions] + self.dense.shapes
-        return [
-            (pieces[2 * i].reshape(-1, *shape), pieces[2 * i + 1].unsqueeze(1))
-            for i, shape in enumerate(shapes)
-        ]
-
     def forward(self, params: Tensor, x: Tensor) -> Tensor:
-        """Apply N networks [N, P] to N batches [N, B, in]; returns [N, B, out]."""
+        """See `Layers.forward`."""
         unpacked = self.unpack(params)
         return torch.cat([self.apply(unpacked, part) for part in x.split(_PIECE, dim=1)], 1)
 
@@ -134,11 +117,6 @@ class Cnn:
         """Return the networks as a function [N, B, in] -> [N, B, out] without a gradient."""
         unpacked = self.unpack(params.detach())
         return lambda x: self.apply(unpacked, x)
-
-    @torch.no_grad()
-    def values(self, params: Tensor, obs: Tensor) -> Tensor:
-        """Return the only outputs [R, U, T] of networks [R, P] for obs [R, U, T, D], without a gradient."""
-        return self.forward(params, obs.flatten(1, 2)).reshape(obs.shape[:-1])
 
     def _pixels(self, x: Tensor) -> Tensor:
         """Inputs [N, B, in] as scaled images [N, B, C, H, W]."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from privrl_bench.models.mlp import Mlp
+from privrl_bench.models.mlp import Mlp, Unpacked
 from privrl_bench.models.policy import EnvActions, Sampler, gumbel
 from privrl_bench.types import EnvSpec
 
@@ -86,9 +86,7 @@ class DropoutPolicy(EnvActions):
         """Return the most likely actions [N, B], without dropout."""
         return self.net.forward(params, obs).argmax(-1)
 
-    def _logits(
-        self, unpacked: list[tuple[Tensor, Tensor]], x: Tensor, keep: list[Tensor]
-    ) -> Tensor:
+    def _logits(self, unpacked: Unpacked, x: Tensor, keep: list[Tensor]) -> Tensor:
         """The outputs [N, B, A] of the network under the masks."""
         for (weight, bias), mask in zip(unpacked, [*keep, None], strict=True):
             x = torch.baddbmm(bias, x, weight)

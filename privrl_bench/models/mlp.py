@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,7 @@ from torch import Tensor
 from privrl_bench.kernels import mlp_kernel
 from privrl_bench.kernels.machine import uses_kernels
 
+Unpacked = list[tuple[Tensor, Tensor]]
 # name -> activation
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
@@ -22,24 +24,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@dataclass(frozen=True)
-class Mlp:
-    """A network of dense layers, whose parameters are one vector [size].
+class Layers(ABC):
+    """A network whose parameters are one vector [size]: weight [in, out], then bias [out] of each layer."""
 
-    Layout of the vector: weight [in, out], then bias [out] of each layer, in order. `activation` is a key of
-    `ACTIVATIONS`.
-    """
-
-    inputs: int
-    hidden: tuple[int, ...]
-    outputs: int
-    activation: str = "tanh"
-
-    @cached_property
-    def shapes(self) -> list[tuple[int, int]]:
-        """Sizes (in, out) of every layer."""
-        widths = (self.inputs, *self.hidden, self.outputs)
-        return list(itertools.pairwise(widths))
+    shapes: list[tuple[int, int]]  # sizes (in, out) of every layer
 
     @cached_property
     def splits(self) -> list[int]:
@@ -50,6 +38,39 @@ class Mlp:
     def size(self) -> int:
         """Length P of the parameter vector."""
         return sum(self.splits)
+
+    def unpack(self, params: Tensor) -> Unpacked:
+        """Return views of parameters [N, P]: weight [N, in, out] and bias [N, 1, out] of every layer."""
+        pieces = params.split(self.splits, dim=-1)
+        return [
+            (pieces[2 * i].view(-1, *shape), pieces[2 * i + 1].unsqueeze(1))
+            for i, shape in enumerate(self.shapes)
+        ]
+
+    @abstractmethod
+    def forward(self, params: Tensor, x: Tensor) -> Tensor:
+        """Apply N networks [N, P] to N batches [N, B, in]; returns [N, B, out]."""
+
+    @torch.no_grad()
+    def values(self, params: Tensor, obs: Tensor) -> Tensor:
+        """Return the only outputs [R, U, T] of networks [R, P] for obs [R, U, T, D], without a gradient."""
+        return self.forward(params, obs.flatten(1, 2)).reshape(obs.shape[:-1])
+
+
+@dataclass(frozen=True)
+class Mlp(Layers):
+    """A network of dense layers. `activation` is a key of `ACTIVATIONS`."""
+
+    inputs: int
+    hidden: tuple[int, ...]
+    outputs: int
+    activation: str = "tanh"
+
+    @cached_property
+    def shapes(self) -> list[tuple[int, int]]:  # type: ignore[override]
+        """See `Layers`."""
+        widths = (self.inputs, *self.hidden, self.outputs)
+        return list(itertools.pairwise(widths))
 
     def init(self, generator: torch.Generator, last_gain: float) -> Tensor:
         """Return [P]: orthogonal weights (gain sqrt 2, of the last layer `last_gain`), zero biases."""
@@ -69,24 +90,8 @@ class Mlp:
             pieces.append((2.0 * drawn - 1.0) * fan_in**-0.5)
         return torch.cat(pieces)
 
-    def unpack(self, params: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Return views of parameters [N, P]: weight [N, in, out] and bias [N, 1, out] of every layer."""
-        pieces = params.split(self.splits, dim=-1)
-        return [
-            (pieces[2 * i].view(-1, *shape), pieces[2 * i + 1].unsqueeze(1))
-            for i, shape in enumerate(self.shapes)
-        ]
-
     def forward(self, params: Tensor, x: Tensor) -> Tensor:
-        """Apply N networks to N batches.
-
-        Args:
-            params: [N, P].
-            x: [N, B, in].
-
-        Returns:
-            [N, B, out].
-        """
+        """See `Layers.forward`."""
         return self.apply(self.unpack(params), x)
 
     def by_rows(self, params: Tensor) -> Callable[[Tensor], Tensor]:
@@ -111,12 +116,7 @@ class Mlp:
 
         return outputs
 
-    @torch.no_grad()
-    def values(self, params: Tensor, obs: Tensor) -> Tensor:
-        """Return the only outputs [R, U, T] of networks [R, P] for obs [R, U, T, D], without a gradient."""
-        return self.forward(params, obs.flatten(1, 2)).reshape(obs.shape[:-1])
-
-    def apply(self, unpacked: list[tuple[Tensor, Tensor]], x: Tensor) -> Tensor:
+    def apply(self, unpacked: Unpacked, x: Tensor) -> Tensor:
         """Return the outputs [N, B, out] for x [N, B, in] and the result of `unpack`."""
         bend, last = ACTIVATIONS[self.activation], len(unpacked) - 1
         for index, (weight, bias) in enumerate(unpacked):

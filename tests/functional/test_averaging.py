@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from privrl_bench.functional.averaging import AVERAGE, averaged, averaging_weight
+from privrl_bench.functional.averaging import AVERAGE, averaged
 
 
 @pytest.mark.parametrize("averaging", [0.0, 1.0, 4.0])
@@ -33,4 +33,4 @@ def test_averaging_zero_is_the_plain_mean_and_a_large_one_follows_the_last():
 def test_without_averaging_nothing_changes():
     tensors = {"actor": torch.ones(2)}
     assert averaged(tensors, None, 3) is tensors
-    assert averaging_weight(4.0, 0) == 1.0
+    assert averaged(tensors, 4.0, 0)[AVERAGE].equal(tensors["actor"])

@@ -64,9 +64,9 @@ class FreshNoisePerRound(RunningSums):
         """See `Mechanism.single`: the label of the published code."""
         from dp_accounting import NonPrivateDpEvent
 
-        from privrl_bench.privacy.accounting.accountants import LabelDpEvent
+        from privrl_bench.privacy.accounting.accountants import StatedDpEvent
 
-        return LabelDpEvent(1.0 / release.z) if release.z > 0 else NonPrivateDpEvent()
+        return StatedDpEvent(1.0 / release.z) if release.z > 0 else NonPrivateDpEvent()
 
     def release_noise(self, r: int) -> dict[str, float]:
         """See `Noise.release_noise`: it depends on the round."""

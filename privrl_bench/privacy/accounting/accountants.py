@@ -50,22 +50,15 @@ RELATIONS = {
 }
 
 
-# --- events that dp-accounting does not have: releases that state their own guarantee
-
-
 @attr.s(frozen=True, slots=True, auto_attribs=True)
-class LabelDpEvent(DpEvent):
-    """A release without an analysis. `epsilon` is what published code prints for it; it does not add up."""
+class StatedDpEvent(DpEvent):
+    """A release that states its own guarantee, (epsilon, delta)-DP by a theorem that composes with nothing.
+
+    Without delta: a label, what published code prints for a release without an analysis; it does not add up.
+    """
 
     epsilon: float
-
-
-@attr.s(frozen=True, slots=True, auto_attribs=True)
-class SmoothDpEvent(DpEvent):
-    """One output perturbation by smooth sensitivity, (epsilon, delta)-DP by its own theorem."""
-
-    epsilon: float
-    delta: float
+    delta: float | None = None
 
 
 # --- accountants
@@ -174,21 +167,18 @@ class CappedPoisson(Composition):
 
 
 class Stated(Composition):
-    """Releases that state their own guarantee.
-
-    Labels do not add up. Smooth noise has no bound for more than one release at one delta.
-    """
+    """Releases that state their own guarantee. With a delta there is no bound for more than one."""
 
     what = "releases with a guarantee of their own"
 
     def key(self, event: DpEvent) -> Any:
         """The event."""
-        return event if isinstance(event, LabelDpEvent | SmoothDpEvent) else None
+        return event if isinstance(event, StatedDpEvent) else None
 
     def total(self, counts: tuple[tuple[Any, int], ...], delta: float) -> float:
         """See `Composition`."""
-        smooth = [(one, n) for one, n in counts if isinstance(one, SmoothDpEvent)]
-        if smooth and (len(counts) > 1 or smooth[0][1] > 1 or smooth[0][0].delta > delta):
+        proven = [(one.delta, n) for one, n in counts if one.delta is not None]
+        if proven and (len(counts) > 1 or proven[0][1] > 1 or proven[0][0] > delta):
             return math.inf
         return max(one.epsilon for one, _ in counts)
 

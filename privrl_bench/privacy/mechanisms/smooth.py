@@ -108,11 +108,11 @@ class Smooth(Mechanism):
         """See `Mechanism.single`."""
         from dp_accounting import NonPrivateDpEvent
 
-        from privrl_bench.privacy.accounting.accountants import SmoothDpEvent
+        from privrl_bench.privacy.accounting.accountants import StatedDpEvent
 
         if release.epsilon is None:
             return NonPrivateDpEvent()
-        return SmoothDpEvent(release.epsilon, release.delta or 1.0)
+        return StatedDpEvent(release.epsilon, release.delta or 1.0)
 
     def __init__(self, terms: Terms):
         super().__init__(terms)
