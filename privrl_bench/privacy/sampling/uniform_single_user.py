@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     from privrl_bench.config.schema import PrivacyConfig
-    from privrl_bench.privacy.mechanisms.declarations import Declarations
+    from privrl_bench.privacy.mechanisms.mechanism import Mechanism
 
 
 class UniformSingleUser(Sampler):
@@ -30,7 +30,7 @@ class UniformSingleUser(Sampler):
     not_attacked = "the user is drawn for (the drawing that lowers epsilon is not attacked)"
 
     @classmethod
-    def accepts(cls, mechanism: type[Declarations]) -> bool:
+    def accepts(cls, mechanism: type[Mechanism]) -> bool:
         """See `Sampler.accepts`."""
         return mechanism.subsampled
 
