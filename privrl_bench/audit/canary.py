@@ -431,7 +431,8 @@ def claim_of(run: CanaryRun) -> tuple[float, str]:
         own = config.adjacency
         inside = "zero_out" if own == "add_or_remove" else own
         once = ReleaseEvent("gaussian", config.noise_multiplier, inside, sampling=Fixed.name)
-        return ledger_epsilon([once], config.delta), f"one release that {sampler.not_attacked}"
+        what = "one release that the user is in (the draw that lowers epsilon is not attacked)"
+        return ledger_epsilon([once], config.delta), what
     # Computed from the ledger as it is; `contradictions` reports what the guarantee would refuse.
     return plan.spent_epsilon(0), f"everything released about {plan.unit.text}"
 

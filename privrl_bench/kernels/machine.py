@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import functools
 import importlib.util
 import os
 import sys
@@ -104,17 +102,10 @@ def check_hardware(run: RunConfig) -> None:
             "hardware.workers",
             f"must be at most {most} on this machine of {cores()} cores, got {count}",
         )
-    if run.hardware.device == "cuda" and not _cuda_works():
-        raise ConfigError("hardware", "gpu needs CUDA, and torch finds none here; use hardware=cpu")
+    if run.hardware.device == "cuda":
+        import torch
 
-
-@functools.cache
-def _cuda_works() -> bool:
-    if sys.platform == "linux":  # immediate without a driver, where importing torch takes seconds
-        try:
-            ctypes.CDLL("libcuda.so.1")
-        except OSError:
-            return False
-    import torch
-
-    return torch.cuda.is_available()
+        if not torch.cuda.is_available():
+            raise ConfigError(
+                "hardware", "gpu needs CUDA, and torch finds none here; use hardware=cpu"
+            )

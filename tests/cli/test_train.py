@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from privrl_bench.api import launch
 from privrl_bench.cli import train as cli
 from privrl_bench.composition import hydra_compose as config
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
-from privrl_bench.kernels import machine
 from privrl_bench.training.sweep import Outcome
 
 
@@ -193,7 +193,7 @@ def test_a_combination_without_meaning_fails_alone(runs: Runs) -> None:
 def test_a_gpu_that_is_not_there_is_bad_input(
     runs: Runs, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "_cuda_works", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert code_of("hardware=gpu") == 2
     assert "use hardware=cpu" in capsys.readouterr().err
     assert not runs.seen

@@ -35,10 +35,6 @@ class Poisson(Sampler):
     random = True
     independent = True
     paper_accountant = "rdp"
-    not_attacked = (
-        "the user is in (the Poisson sampling that lowers epsilon is not attacked; its cohort sizes are "
-        "tested)"
-    )
 
     @classmethod
     def accepts(cls, mechanism: type[Mechanism]) -> bool:

@@ -69,7 +69,6 @@ class Sampler:
         random: a secret random draw decides who is in a round.
         independent: each user joins independently of the others, so that cohort sizes are random.
         exact: `privacy.population` is the exact number of users, and public.
-        not_attacked: what an audit of a release to a user who is in it leaves out (random cohorts).
         paper_accountant: by which papers print an epsilon over all rounds; empty: by DPPG's formula.
         unrepeatable: what a repeated round would repeat that has no analysis; empty: nothing.
     """
@@ -83,7 +82,6 @@ class Sampler:
     random: ClassVar[bool] = False
     independent: ClassVar[bool] = False
     exact: ClassVar[bool] = False
-    not_attacked: ClassVar[str] = "the user is in (the draw that lowers epsilon is not attacked)"
     paper_accountant: ClassVar[str] = ""
     unrepeatable: ClassVar[str] = "round of drawn users"
 

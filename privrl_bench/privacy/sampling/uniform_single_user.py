@@ -27,7 +27,6 @@ class UniformSingleUser(Sampler):
     random = True
     exact = True
     paper_accountant = "rdp"
-    not_attacked = "the user is drawn for (the drawing that lowers epsilon is not attacked)"
 
     @classmethod
     def accepts(cls, mechanism: type[Mechanism]) -> bool:
