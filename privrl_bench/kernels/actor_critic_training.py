@@ -131,7 +131,8 @@ def train_pooled(  # type: ignore[no-untyped-def]
                     standardize(rest[:, columns - 3])
                 policy = rest[:, : columns - 2]
                 _policy_gradient(actor, actor_widths, work_a, grad_a, policy, head)
-                work_c[0][: x.size] = x
+                for i in range(x.size):  # an assignment of arrays would call a function of Numba's
+                    work_c[0][i] = x[i]
                 _value_gradient(critic, critic_widths, work_c, grad_c, rest, value)
                 _limit(grad_a, grad_c, np.float32(bound))
                 count += 1

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from privrl_bench.envs import hiv
-from privrl_bench.kernels import jit, mlp_training
+from privrl_bench.kernels import actor_critic_training, jit, mlp_training
 from privrl_bench.packs.imitations import q_training
 from privrl_bench.packs.offline.model_based import ensemble_training
 
@@ -82,6 +82,29 @@ def train_models():
     return ensemble_training.train_models
 
 
+def train_pooled():
+    order, actor, critic = (
+        np.zeros((1, 1, 1, 2), np.int64),
+        np.array([2, 3, 2]),
+        np.array([2, 3, 1]),
+    )
+    head, value = (0, 0.2, 0.1, True), (0.5, np.inf)
+    actor_critic_training.train_pooled(
+        zeros(3, 1, 17),
+        zeros(3, 1, 13),
+        zeros(1, 4, 7),
+        order,
+        actor,
+        critic,
+        head,
+        value,
+        1.0,
+        0,
+        1e-3,
+    )
+    return actor_critic_training.train_pooled
+
+
 def learn():
     memory = (zeros(4, 2), np.zeros(4, np.int64), zeros(4), zeros(4, 2), zeros(4))
     rows, widths = np.zeros((1, 2), np.int64), np.array([2, 3, 2])
@@ -97,7 +120,7 @@ def days():
     return hiv._days
 
 
-@pytest.mark.parametrize("used", [train_users, train_models, learn, days])
+@pytest.mark.parametrize("used", [train_users, train_models, train_pooled, learn, days])
 def test_a_kernel_holds_its_parts(used):
     """The linker may replace any other function in the module, so no other may reorder sums."""
     kernel = used()
