@@ -1,6 +1,7 @@
 """Tests use one torch thread; `helpers` and `my_pkg` in this folder can be imported from subfolders."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,18 @@ _LATE = "not reached within the limit"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--limit", type=float, metavar="MINUTES", help="start no test after this time")
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` deselects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    seen: Counter[str] = Counter()
+    for item in items:
+        mark = item.get_closest_marker("fast_every")
+        if mark is not None:
+            name = item.nodeid.partition("[")[0]
+            if seen[name] % mark.args[0]:
+                item.add_marker(pytest.mark.slow)
+            seen[name] += 1
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -165,6 +165,7 @@ def alone(algo, state: State, users: UserBatch, r: int, u: int, order):
     return change, None if critic is None else vector_of(critic) - critic_start
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "episodes"])
 @pytest.mark.parametrize("spec", [CHOICE, BOX], ids=["choice", "box"])
 @pytest.mark.parametrize(

@@ -99,6 +99,7 @@ def test_the_mean_over_rounds(policy):
     assert row["release/mean_return"] == pytest.approx(np.mean(found), abs=1e-2)
 
 
+@pytest.mark.slow
 def test_no_path_around_the_gate(policy):
     report = find_leaks(config_of(policy, "rounds=6", "privacy.users_per_round=4"))
     assert report.verdict() == "formal: no path around the gate", report.lines()

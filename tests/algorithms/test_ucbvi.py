@@ -101,6 +101,7 @@ def test_no_episode_is_cut_by_the_clip() -> None:
     one.close()
 
 
+@pytest.mark.slow
 def test_it_learns_without_noise_and_regret_is_exact() -> None:
     one = session("privacy=none", "total_steps=12_000", seeds=(0, 1))
     for _ in range(600):

@@ -17,6 +17,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_leak_test():
     audit = pb.audit_leaks(SMALL, privacy={"z": 1})
     assert audit.ok

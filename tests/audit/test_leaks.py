@@ -100,17 +100,12 @@ def rest_slow(names, *fast):
     return [pytest.param(x, marks=() if x in fast else pytest.mark.slow) for x in names]
 
 
-def first_fast(*cases):
-    """Parameters, a tuple for each case, of which only the first is in the fast suite."""
-    return [cases[0], *(pytest.param(*one, marks=pytest.mark.slow) for one in cases[1:])]
-
-
 CRITICS, USERS = ("shared", "private", "none"), ("segment", "fresh", "episode")
 
 
 @pytest.mark.parametrize(
     ("critic", "user", "scaling"),
-    spread(4, CRITICS, USERS, ("public", "private", "running", "none")),
+    spread(12, CRITICS, USERS, ("public", "private", "running", "none")),
 )
 def test_what_is_found_is_what_is_declared(critic, user, scaling):
     env = {"user": user, "obs_scaling": scaling, "reward_scaling": scaling}
@@ -125,6 +120,7 @@ def test_what_is_found_is_what_is_declared(critic, user, scaling):
     assert report.status == ("heuristic" if report.found else "formal")
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     ("critic", "scope", "adam"), spread(3, CRITICS, ("user", "minibatch"), ("reset", "seeded"))
 )
@@ -149,6 +145,7 @@ def test_observation_and_reward_statistics_are_told_apart(one):
     assert set(report.found) == {OBS if one[0] == "running" else REWARD}
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize(("critic", "user"), spread(2, CRITICS, ("fresh", "episode")))
 def test_poisson_cohorts(critic, user):
     config = changed(*POISSON, "seed=1", algo={"critic": critic}, env={"user": user})
@@ -156,6 +153,7 @@ def test_poisson_cohorts(critic, user):
     assert set(report.found) == ({CRITIC} if critic == "shared" else set())
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
     ("user", "rewards", "critic"), spread(2, USERS, ("public", "noised"), ("shared", "private"))
 )
@@ -167,6 +165,7 @@ def test_what_devices_show_is_all_that_leaves_a_user(user, rewards, critic):
     assert report.verdict() == "formal: no path around the gate"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     rest_slow(
@@ -209,6 +208,7 @@ def chained(*words, env="chain"):
     return shrink(compose(later_wins([*words, *few])))[0]
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
     "words",
     [
@@ -269,6 +269,7 @@ def as_shipped(algo, sets, texts):
     return base(f"algo={algo}", f"env={env}")
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("algo", choices("algo"))
 def test_what_an_algorithm_declares_depends_on_neither_rounds_nor_z(sets, texts, algo, monkeypatch):
     monkeypatch.setattr(Schedule, "__setattr__", lambda self, name, value: None)
@@ -277,7 +278,7 @@ def test_what_an_algorithm_declares_depends_on_neither_rounds_nor_z(sets, texts,
         Schedule().rounds  # noqa: B018
 
 
-@pytest.mark.parametrize("algo", rest_slow(choices("algo"), "dppg", "dqn", "reinforce", "ucbvi"))
+@pytest.mark.parametrize("algo", rest_slow(choices("algo"), "dppg"))
 def test_every_algorithm_as_it_is_shipped(sets, texts, algo):
     config = as_shipped(algo, sets, texts)
     report = find_leaks(config, late=Data.TEXTS not in algo_schema(algo).traits.data)
@@ -286,15 +287,16 @@ def test_every_algorithm_as_it_is_shipped(sets, texts, algo):
     assert report.open == (report.status == "none")
 
 
+@pytest.mark.fast_every(5)
 @pytest.mark.parametrize(
     ("words", "found"),
-    first_fast(
+    [
         (("algo=dppg_l2", "algo.score=true", "algo.features=pairs"), set()),
         (("algo=dppg_l2", "algo.baseline=shared"), {"shared baseline"}),
         (("algo=dppg_kl", "algo.fisher=public", "algo.fisher_episodes=4"), set()),
         (("algo=dppg_kl", "algo.fisher=private"), set()),
         (("algo=dppg_kl", "algo.fisher=private", "algo.baseline=shared"), {"shared baseline"}),
-    ),
+    ],
     ids=str,
 )
 def test_options_of_log_linear_policies(words, found):
@@ -347,6 +349,7 @@ def test_a_memory_of_all_users_steps_is_outside_the_gate(algo):
 OFFLINE = ("env=pendulum", "data.public=0.1", "algo.model_hidden=[6]", "algo.batch=8")
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     "words",
     [
@@ -363,6 +366,7 @@ def test_training_on_a_dataset_opens_no_path(sets, words):
     assert report.verdict() == "formal: no path around the gate"
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("place", [(0, 0), (2, 0)])
 def test_start_states_of_private_trajectories_are_a_path(sets, place):
     words = (f"data.id={sets}", *OFFLINE, "algo.rollout_start=private")
@@ -373,9 +377,10 @@ def test_start_states_of_private_trajectories_are_a_path(sets, place):
     assert any("actor" in name for name in report.reached)
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
     ("words", "place"),
-    first_fast(((), (0, 0)), (("algo.batch=null",), (1, 1)), (("env.user=fresh",), (2, 0))),
+    [((), (0, 0)), (("algo.batch=null",), (1, 1)), (("env.user=fresh",), (2, 0))],
     ids=str,
 )
 def test_people_who_keep_what_they_did_open_no_path(words, place):
@@ -388,8 +393,9 @@ def test_people_who_keep_what_they_did_open_no_path(words, place):
     assert report.compared > 100
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
-    "words", [("+paper=dqn", "privacy.z=0.4"), ("env.user=segment",), ("env.user=fresh",)], ids=str
+    "words", [("env.user=segment",), ("env.user=fresh",), ("+paper=dqn", "privacy.z=0.4")], ids=str
 )
 def test_noise_on_transitions_is_outside_the_gate(words):
     config = base("algo=dqn_replay", "env.max_episode_steps=64", *words, "algo.batch=8")
@@ -427,6 +433,7 @@ class Remembering(Dqn):
         return super().user_update(state, users, streams)
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("wrong", [Mixing, Remembering])
 def test_rows_that_mix_users_are_found(wrong, monkeypatch):
     monkeypatch.setattr("privrl_bench.algorithms.value.dqn.ALGORITHM", wrong)
@@ -654,7 +661,8 @@ def test_only_what_was_not_asked_for_is_cut():
     assert "env.max_episode_steps 1000 -> 64" in cuts
 
 
-@pytest.mark.parametrize(("words", "user"), first_fast(((), 1), ((), 6), (POISSON, 1)))
+@pytest.mark.fast_every(3)
+@pytest.mark.parametrize(("words", "user"), [((), 1), ((), 6), (POISSON, 1)])
 def test_a_round_of_two_shards_opens_no_path(words, user):
     """What workers run, shard after shard, in this process; the user is in the first or the second one."""
     config = changed(

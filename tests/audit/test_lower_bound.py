@@ -121,6 +121,7 @@ def test_the_default_folder_has_no_odd_characters():
     assert folder == Path("outputs/audit/dppg/Box-v0/z=0.5,seed=0")
 
 
+@pytest.mark.slow
 def test_audits_that_differ_have_folders_of_their_own():
     """They were written over each other: attacks, samplings and mechanisms of one z."""
     words = [
@@ -140,6 +141,7 @@ def test_audits_that_differ_have_folders_of_their_own():
     assert Path("outputs/audit/dppg/cartpole/attack=one-run,seed=1") in folders
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("user", ["fresh", "episode", "segment"])
 @pytest.mark.parametrize("attack", epsilon.ATTACKS)
 def test_small_sizes_claim_the_same_epsilon_and_keep_what_was_given(user, attack):
@@ -168,6 +170,7 @@ def test_canary_scores_are_the_gaussians_of_the_claim(z, adjacency):
     assert stats.kstest(inside - start - run.mu, "norm").pvalue > 1e-3
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("words", [["rounds=3"], ["total_steps=100"], ["privacy.population=60"]])
 @pytest.mark.parametrize("attack", ["canary", "one-run"])
 def test_the_rounds_are_those_of_the_attack(words, attack, tmp_path, capsys):
@@ -181,6 +184,7 @@ def test_the_rounds_of_the_end_to_end_attack_are_many_too():
     assert parts.rounds == crafted.parts_of(compose(FORMAL), [0]).rounds
 
 
+@pytest.mark.slow
 def test_canaries_of_one_round_do_not_share_noise():
     run = canary.run_canaries(compose(FORMAL), 1600, 4, silent)
     noise = run.scores - run.coins * run.mu
@@ -221,6 +225,7 @@ def test_one_run_is_below_the_claim_and_not_nothing():
 # -- end to end
 
 
+@pytest.mark.slow
 def test_a_formal_run_depends_on_the_user_through_the_gate_only(few_shadows):
     config = compose(later_wins([*FORMAL, "privacy.z=0.3", "algo.epochs=8", "env.user_steps=8"]))
     own, both, later = end_to_end.attack(config, 200, 1, 0.95, silent)
@@ -294,6 +299,7 @@ def test_the_tight_bound_on_correlated_noise_is_between_eight_tenths_and_all_of_
     assert not finding.problems
 
 
+@pytest.mark.slow
 def test_users_who_have_not_arrived_are_drawn_too() -> None:
     """DQN's users arrive one after the other; the size of a draw does not depend on arrivals."""
     words = ["algo=dqn", "env=cartpole", "env.max_episode_steps=8", "algo.hidden=[4]"]

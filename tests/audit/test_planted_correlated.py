@@ -85,6 +85,7 @@ def test_the_last_canary_is_followed_by_rounds_that_cancel_its_noise():
 # -- 1. the size of the noise
 
 
+@pytest.mark.slow
 def test_noise_without_the_norm_of_the_strategy_is_found(monkeypatch):
     monkeypatch.setattr(correlated.Correlated, "unit_noise", lambda self, block: block.clip)
     finding = audit("privacy.correlation=1", scores=800)

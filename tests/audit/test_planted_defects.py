@@ -95,6 +95,7 @@ def test_a_missing_clip_is_found(monkeypatch):
 # -- 3. joint clip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ratio", [1.0, pytest.param(3.0, marks=pytest.mark.slow)])
 def test_blocks_that_each_get_the_noise_of_one_are_found(monkeypatch, ratio):
     """All multipliers z: two blocks together cost sqrt(2) of what is claimed. (The gate's own check

@@ -96,6 +96,7 @@ def test_an_end_that_a_user_decides(monkeypatch):
     assert_caught(formal_small(), "schedule end")
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     "words",
     [
@@ -179,6 +180,7 @@ def test_the_guarantee_in_the_policys_file(monkeypatch):
     assert all("guarantee" in name or "artifact" in name for name in report.undeclared)
 
 
+@pytest.mark.slow
 def test_a_picture_of_private_returns(monkeypatch):
     def drawn(real, rundir):
         from privrl_bench.reporting.runs import Run
@@ -244,6 +246,7 @@ def test_runs_that_are_solved_by_private_returns(monkeypatch):
     assert_caught(config, "schedule runs in training")
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("where", ["loop", "trainer", "solved"])
 def test_patience_with_private_returns(monkeypatch, where):
     """Its effect comes after more rounds than are compared; what it remembers does not."""
@@ -295,6 +298,7 @@ def of_the_process(self, users):
     return self.shared.get(self.index - 1, 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "baseline",
     [
@@ -320,6 +324,7 @@ def test_baselines_that_only_some_circumstances_show(monkeypatch, baseline):
     assert report.undeclared, report.lines()
 
 
+@pytest.mark.slow
 def test_a_round_without_any_user_with_data(monkeypatch):
     remembering(monkeypatch, Dppg, lambda users: (~users.valid.any(1)).float())
     serving(
@@ -386,6 +391,7 @@ def test_the_size_of_a_cohort_in_the_step(monkeypatch):
     assert report.found["state actor"].substitute == ABSENT
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("edge", ["empty", "full"])
 def test_what_happens_at_the_edges_of_cohorts_only(monkeypatch, edge):
     def edges(users):
@@ -405,6 +411,7 @@ def test_what_happens_at_the_edges_of_cohorts_only(monkeypatch, edge):
 # --- every kind of users
 
 
+@pytest.mark.slow
 def test_recorded_users(monkeypatch, sets):
     remembering(monkeypatch, Primorl, mean_reward)
     reporting(monkeypatch, Primorl, "reward")
@@ -434,6 +441,7 @@ def test_declared_users(monkeypatch):
     assert_caught(config, "summary.json released")
 
 
+@pytest.mark.slow
 def test_users_with_prompts(monkeypatch, texts):
     remembering(monkeypatch, DppgText, lambda users: users.scores.nan_to_num().mean(1))
     reporting(monkeypatch, DppgText, "score")

@@ -243,6 +243,7 @@ def test_a_released_metric_of_private_data(monkeypatch, sets):
 # --- texts
 
 
+@pytest.mark.slow
 def test_scores_in_an_exported_file(monkeypatch, texts):
     real = DppgText.export
     remembering(monkeypatch, DppgText, lambda users: users.scores.nan_to_num().mean(1))

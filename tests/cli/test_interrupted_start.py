@@ -66,13 +66,10 @@ STATES: dict[str, tuple[tuple[str, ...], Seen]] = {
 }
 
 
-FAST = ("importing torch", "begun", "starting workers")
-
-
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads the states from /proc")
 @pytest.mark.parametrize(
     "state",
-    [pytest.param(one, marks=() if one in FAST else pytest.mark.slow) for one in STATES],
+    [pytest.param(x, marks=() if x == "importing torch" else pytest.mark.slow) for x in STATES],
 )
 def test_ctrl_c_while_starting_is_one_line(state: str, tmp_path: Path) -> None:
     words, seen = STATES[state]

@@ -158,6 +158,7 @@ def test_an_interrupted_sweep_starts_no_further_job(
     )
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
     ("words", "error"),
     [

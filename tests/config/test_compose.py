@@ -53,6 +53,7 @@ def pairs(every: bool) -> list[tuple[str, str]]:
     return found + [("dppg_text" if env.startswith("sentiment") else "dppg", env) for env in left]
 
 
+@pytest.mark.slow
 def test_algorithms_compose_with_environments() -> None:
     """Every algorithm, and every environment with some of them."""
     few = pairs(every=False)
@@ -160,6 +161,7 @@ def test_every_file_of_the_other_groups_composes(group: str) -> None:
         compose([f"{group}={choice}"])
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("choice", config.choices("privacy"))
 def test_every_privacy_file_composes_with_some_algorithm(choice: str) -> None:
     for algo in ("dppg", "ppo", "ucbvi", "dqn_replay", "gpope", "dp_lsw"):
@@ -480,6 +482,7 @@ ASKS = {
 }
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize("algo", NOT_PRIVATE)
 def test_a_baseline_that_is_asked_for_privacy_names_a_private_algorithm(algo: str) -> None:
     words = f"algo={algo}".split()

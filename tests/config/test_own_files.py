@@ -66,6 +66,7 @@ def test_every_group_has_a_case() -> None:
     assert {path.parent.relative_to(folder).as_posix() for path, folder in paths} == set(GROUPS)
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize("group", GROUPS)
 def test_an_own_file_wins_over_the_packages(group: str, tmp_path: Path, capsys) -> None:
     name, old, new, words, key, value = GROUPS[group]
@@ -146,6 +147,7 @@ PACKAGED = {
 }
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
     ("file", "text", "expected"), [(file, *case) for file in PACKAGED for case in PACKAGED[file]]
 )

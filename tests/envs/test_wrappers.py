@@ -163,6 +163,7 @@ def test_their_source_is_noted_and_a_change_is_noticed(tmp_path, monkeypatch):
     assert provenance.sources(compose(words(f"env.wrappers=[{NORMALIZE}]"))) == {}
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
     ("given", "said"),
     [

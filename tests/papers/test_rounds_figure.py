@@ -49,6 +49,7 @@ def test_rounds_by_rdp_are_the_most_that_dp_accounting_permits() -> None:
     assert checked == 27
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(("budget", "z", "q"), [(5, 1, 1e-2), (20, 0.4, 1e-2), (100, 0.3, 1e-3)])
 def test_rounds_by_pld_cost_the_budget(budget, z, q) -> None:
     from dp_accounting.pld import PLDAccountant

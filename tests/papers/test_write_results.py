@@ -45,6 +45,7 @@ def mean(cell: str) -> float:
     return float(cell.split("±")[0])
 
 
+@pytest.mark.slow
 def test_changed_numbers_are_replaced_and_unknown_blocks_are_reported(
     tmp_path, monkeypatch, capsys
 ) -> None:

@@ -38,6 +38,7 @@ def test_epsilons_of_poisson_rounds(z) -> None:
         assert ledger_epsilon(many, 1e-5, "pld") == pytest.approx(pld, abs=2e-3)
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize(
     ("z", "printed", "low", "high", "pld"),
     [

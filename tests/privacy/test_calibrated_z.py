@@ -50,6 +50,7 @@ CASES = [
 ]
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize(("mechanism", "sampler", "line"), CASES)
 def test_all_rounds_cost_what_was_asked_for_and_at_most_a_thousandth_less(mechanism, sampler, line):
     asked = compose(line.split())

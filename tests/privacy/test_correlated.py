@@ -132,6 +132,7 @@ def test_published_noise_of_the_square_root(rounds, norm, average, last):
 # -- the noise
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
     ("a", "bands"),
     [
@@ -480,6 +481,7 @@ def test_the_rows_of_a_user_are_at_most_those_that_are_counted(rounds, bands, ow
     assert rows <= plan.mechanism._planned_rows + ledger.repeats()
 
 
+@pytest.mark.slow
 def test_repeats_of_one_users_rounds_are_counted_for_them():
     """Of rows of 1e8 numbers rounding may move 682 rows: 7 rounds of a user, and 675 repeats of them.
 

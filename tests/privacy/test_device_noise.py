@@ -573,6 +573,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize(("words", "line"), REFUSED, ids=str)
 def test_what_has_no_meaning_is_refused_in_one_line(words, line):
     with pytest.raises(ConfigError) as caught:
@@ -608,6 +609,7 @@ def test_ranges_are_part_of_what_a_run_is(tmp_path):
 # --- runs
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
     "words",
     [

@@ -212,6 +212,7 @@ def test_the_noise_of_every_block_is_laplace_and_its_epsilons_add_up(laplace, no
         assert stds[b.name] == pytest.approx(scale * math.sqrt(2))
 
 
+@pytest.mark.slow
 def test_an_attack_on_the_densest_and_the_sparsest_row_stays_below_epsilon(laplace):
     """The likelihood ratio of all numbers, for rows that use the whole clip."""
     for row in (torch.tensor([0.5, 0, 0, 0]), torch.full((4,), 0.125)):

@@ -106,6 +106,7 @@ def test_add_or_remove_of_cut_or_fixed_cohorts_is_not_analysed_as_that_of_everyb
                 ledger_epsilon(counts, 1e-5)
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("adjacency", Poisson.adjacencies)
 @given(
     z=st.sampled_from([0.5, 1.0, 4.0]),
@@ -151,6 +152,7 @@ def everybodys(name: str, adjacency: str, sets: str, trained) -> RunConfig:
     return compose(later_wins(words))
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize("adjacency", Poisson.adjacencies)
 @pytest.mark.parametrize("name", WORDS)
 def test_a_run_of_everybody_has_the_gaussian_mechanisms_epsilon(name, adjacency, sets, trained):

@@ -126,6 +126,7 @@ def test_a_second_draw_of_a_round_is_the_first() -> None:
     assert not np.array_equal(first, plan.draw(1, 12, False).numbers()[0])
 
 
+@pytest.mark.slow
 def test_replicas_and_workers_play_the_same_users(log) -> None:
     found = {}
     for workers in (1, 2):
@@ -273,6 +274,7 @@ def test_simulations_that_an_algorithm_runs_for_itself_play_nobody(log) -> None:
     assert users.numbers is None
 
 
+@pytest.mark.slow
 def test_the_leak_test_plays_simulations(log) -> None:
     from privrl_bench.audit.leaks import find_leaks
     from privrl_bench.audit.shrink import shrink
@@ -413,6 +415,7 @@ def test_declared_users_are_a_known_number_for_delta():
     assert "weak delta" in plan.guarantee(0).caveats
 
 
+@pytest.mark.slow
 def test_what_an_environment_of_real_users_says_stays_in_the_run_folder(tmp_path, capsys, log):
     """Found by an audit: a reward that is a text went to the terminal, as the message of a ValueError."""
     words = ("+env.kwargs.said=user 2 is HIV positive", "log.progress=false")
@@ -434,6 +437,7 @@ def test_devices_of_real_users_do_not_repeat_their_noise():
     session_of(*words).close()
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("words", [(), POISSON, ("privacy=correlated", "privacy.z=1")])
 def test_noise_whose_seed_is_published_is_refused_for_real_users(words, tmp_path, capsys):
     """The run was `formal` with a note."""

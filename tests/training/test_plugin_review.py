@@ -72,6 +72,7 @@ def status(words, conf):
     return describe_plan(make_plan([compose(words, conf)]), 0)["guarantee"]["status"]
 
 
+@pytest.mark.slow
 def test_unreviewed_until_the_leak_test_has_passed_on_this_version(outsider, capsys):
     words, conf = outsider
     assert status(words, conf) == "unreviewed"

@@ -66,6 +66,7 @@ CASES = [
 ]
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize(("place", "kind"), CASES)
 def test_no_exception_leaves_a_run_running(
     place: str, kind: Callable[[], BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -138,6 +138,7 @@ def test_private_critic_with_users_from_a_reset_is_formal(tmp_path, user):
     assert summary["epsilon"] == pytest.approx(4.3772, abs=1e-4)
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -312,6 +313,7 @@ def cut_lines(path, kept):
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:kept]))
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize(
     ("kept", "message"),
     [
@@ -403,6 +405,7 @@ def test_a_ledger_without_a_checkpoint_is_kept_too(tmp_path, monkeypatch):
         train(secure(), tmp_path / "run")
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize("damage", ["edited", "first", "last", "all"])
 def test_explain_says_that_the_ledger_of_a_finished_run_does_not_verify(tmp_path, damage):
     folder = tmp_path / "run"
@@ -626,6 +629,7 @@ def aside(monkeypatch):
     return begin
 
 
+@pytest.mark.slow
 def test_an_evaluation_beside_training_leaves_the_same_files(tmp_path, aside):
     train(cartpole(), tmp_path / "here")
     aside()
@@ -633,6 +637,7 @@ def test_an_evaluation_beside_training_leaves_the_same_files(tmp_path, aside):
     assert_same(essence(tmp_path / "here"), essence(tmp_path / "aside"))
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize("after", [0, 1, 2, 99])
 def test_rows_stay_in_order_however_late_an_evaluation_is(tmp_path, monkeypatch, after, aside):
     train(cartpole(), tmp_path / "here")

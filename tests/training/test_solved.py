@@ -69,6 +69,7 @@ def means_of_folder(folder: Path) -> list[float]:
     return values_of(training.RunDir(folder), "eval/return_mean", after=0)
 
 
+@pytest.mark.slow
 def test_a_run_cut_in_two_is_solved_at_the_same_round(tmp_path: Path, monkeypatch) -> None:
     train(tmp_path / "free", [0], "null")
     returns = means_of_folder(tmp_path / "free" / "0")

@@ -66,7 +66,9 @@ def begun(root: Path) -> list[Path]:
 
     Other processes may make and remove folders meanwhile.
     """
-    found = [Path(at, "metrics.jsonl") for at, _, files in os.walk(root) if "metrics.jsonl" in files]
+    found = [
+        Path(at, "metrics.jsonl") for at, _, files in os.walk(root) if "metrics.jsonl" in files
+    ]
     return [path for path in found if len(read_lines(path)) > 1]
 
 
@@ -335,6 +337,7 @@ def test_a_signal_stops_what_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch)
     assert not work[1].folder.exists()
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_takes_its_group_only() -> None:
     hardware = HardwareConfig(workers=2)
     work = []
@@ -348,9 +351,8 @@ def test_a_process_that_dies_takes_its_group_only() -> None:
     assert all("exit code 7" in outcome.reason for outcome in outcomes[2:])
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGUSR1, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
 def test_a_signal_stops_every_process_and_the_exit_code_tells(here: Path, number: int) -> None:
     """SIGINT as a user sends it, to one process; SIGUSR1 as SLURM sends it, to all."""
     words = [

@@ -249,6 +249,7 @@ def test_dm_control_end_to_end() -> None:
     assert episodes[0].observations.shape == (61, 5)
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize(
     "words",
     [

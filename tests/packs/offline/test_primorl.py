@@ -325,6 +325,7 @@ def essence(folder):
     return files, torch.load(folder / "checkpoint.pt", weights_only=True)["state"]
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
     ("words", "cuts"),
     [((), (3, 7)), ((*STILL, "privacy.z=2"), (2, 4)), (("algo.rollout_start=private",), (3,))],

@@ -57,6 +57,7 @@ def one_user(model, adapter, vector, lesson, config, radius):
     return (point - start).detach()
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("words", [(), BOTH, LORA], ids=["shipped", "all weights", "linear"])
 def test_all_users_at_once_are_each_user_alone(texts, words):
     """The issue's bound is 1e-5; a quarter of the users is clipped and one has a short answer."""
@@ -370,6 +371,7 @@ def test_an_environment_of_prompts_chooses_an_algorithm_that_answers_them():
     assert compose(["env=sentiment_small", "algo=ppo_text"]).algo.name == "ppo_text"
 
 
+@pytest.mark.slow
 def test_no_path_around_the_gate(texts):
     report = find_leaks(shrink(config_of(texts, "dppg", *BOTH))[0], late=False)
     assert report.verdict() == "formal: no path around the gate", report.lines()
@@ -404,6 +406,7 @@ def test_what_trl_does_is_found(texts, wrong, monkeypatch):
     assert report.undeclared
 
 
+@pytest.mark.slow
 def test_canaries_measure_the_claim(texts):
     config = config_of(texts, "dppg", "privacy.users_per_round=4", "algo.baseline=constant")
     # The noise follows the settings, and those the path of the texts: a difference of means has a

@@ -68,5 +68,6 @@ def test_a_run_works_without_the_extra(tmp_path):
     assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "done"
 
 
+@pytest.mark.slow
 def test_a_run_does_not_load_optional_code(tmp_path):
     assert loaded(run_of(tmp_path), tmp_path) == []

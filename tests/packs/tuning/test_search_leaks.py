@@ -32,6 +32,7 @@ def search_alone(monkeypatch):
     monkeypatch.setattr(leaks, "find_leaks", lambda *args: real(*args, late=False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [(), *(pytest.param((x,), marks=pytest.mark.slow) for x in MORE_SEARCHES)], ids=str
 )

@@ -150,6 +150,7 @@ def test_the_run_with_the_best_noised_score_is_kept(done):
     assert torch.equal(own["actor"], kept["actor"])
 
 
+@pytest.mark.slow
 def test_what_is_released_has_the_guarantee_of_the_search(done):
     summary = json.loads((done / "summary.json").read_text())
     plan = planned(LR, *SCORE, "tune.runs=geometric(3)", "privacy.z=2")
@@ -354,6 +355,7 @@ def test_repeated_rounds_of_scores_and_of_the_last_run_count(done, tmp_path):
     assert tune_runs._at_least(small, own).epsilon == own.epsilon > 0.1
 
 
+@pytest.mark.slow
 def test_too_many_repeats_and_caveats_of_repeats_are_those_of_a_run(tmp_path):
     plan = planned(LR, PUBLIC, "privacy=fixed", "privacy.z=9")
     job = Job(0, plan.runs[0].config, tmp_path / "000", [])
@@ -424,6 +426,7 @@ def test_an_edited_draw_is_found(tmp_path, monkeypatch):
         searched(tmp_path / "s", *words)
 
 
+@pytest.mark.slow
 def test_what_is_released_does_not_depend_on_the_number_of_runs(tmp_path, monkeypatch):
     """The kept run is the same: of two searches, one with a further run that failed."""
     found = []
@@ -443,6 +446,7 @@ def test_what_is_released_does_not_depend_on_the_number_of_runs(tmp_path, monkey
 # --- the two ways around
 
 
+@pytest.mark.slow
 def test_a_disjoint_share_of_the_users(tmp_path):
     words = [LR, *SCORE, "privacy.epsilon=4", "privacy.population=200", "tune.users=0.3"]
     plan = planned(*words, "tune.runs=geometric(2)")
@@ -461,6 +465,7 @@ def test_a_disjoint_share_of_the_users(tmp_path):
     assert torch.equal(own, kept)
 
 
+@pytest.mark.slow
 def test_a_public_simulator_costs_nothing(tmp_path):
     words = ["env=pendulum", "env.max_episode_steps=20", "env.user_steps=20", "privacy.epsilon=2"]
     public = [PUBLIC, "tune.public=env.kwargs={g:9}", "tune.runs=fixed(2)"]
