@@ -21,7 +21,7 @@ from privrl_bench.privacy.account import Account
 from privrl_bench.privacy.guarantee import WEAK_DELTA
 from privrl_bench.privacy.rules import rules
 from privrl_bench.reporting import frontier
-from privrl_bench.reporting.frontier import Least, Measured, Prediction, nearest, store
+from privrl_bench.reporting.frontier import Least, Prediction, nearest, store
 from privrl_bench.reporting.runs import flatten
 from privrl_bench.training.folder import json_safe
 from privrl_bench.training.plan import Plan
@@ -55,97 +55,35 @@ class BlockNoise:
 
 @dataclass(frozen=True)
 class PlanReport:
-    """The plan of one run.
+    """What `privrl plan` shows of a run.
 
     Attributes:
-        users_per_round: U.
-        rounds: number of releases.
-        rounds_asked: what `rounds` or `total_steps` say. More than `rounds`: a budget or a population limits
-            them.
-        by_population: whether there are as many rounds as the population has users for.
-        users: in all, each used once; None: they are drawn, or segments.
-        population: the bound on the number of users, or None.
-        who: users in words.
-        steps_per_user, steps: T, and environment steps of the whole run.
-        z: noise multiplier; None without a mechanism.
-        target: `privacy.epsilon`, or None.
-        noise: of every part of a release; empty where a release has no noise of a known size.
-        noise_text: more about the noise, in words.
-        epsilons: adjacency -> epsilon of the whole run, the run's own adjacency first.
-        status: formal | unreviewed | heuristic | none.
-        caveats: what epsilon does not cover.
-        nearest: measured results of the same algorithm and environment, the nearest epsilon first.
-        as_planned, best_split: return by previews of this plan, and of the best split of its users between
-            rounds and cohorts; None: no preview.
-        least_users: the least number of users at this epsilon with which the predicted return is near that of
-            runs without noise; None: no preview, or nothing that large was measured.
-        has_store: whether there are results to compare with.
-        from_data: see `Users.from_data`: `steps` are then of trajectories, not of an environment.
+        facts: what `plan.json` has (`describe_plan`), and more:
+
+            - `population`: the bound on the number of users, or None.
+            - `rounds_asked`: what `rounds` or `total_steps` say. More than `rounds`: a budget or a population
+              limits them.
+            - `noise`: a `BlockNoise` of every part of a release; empty where its size is not known.
+            - `nearest`: `Measured` results of the same algorithm and environment, the nearest epsilon first;
+              None: there are no results to compare with.
+            - `as_planned`, `best_split`: `Prediction` of the return of this plan, and of the best split of its
+              users between rounds and cohorts; None: no preview.
+            - `least_users`: the `Least` number of users at this epsilon with which the predicted return is
+              near that of runs without noise; None: no preview, or nothing that large was measured.
+        text: the lines that are printed.
     """
 
-    algo: str
-    env: str
-    hyperparameter_source: str
-    users_per_round: int
-    rounds: int
-    rounds_asked: int
-    by_population: bool
-    users: int | None
-    population: int | None
-    who: str
-    steps_per_user: int
-    steps: int
-    mechanism: str
-    sampling: str
-    z: float | None
-    target: float | None
-    noise: tuple[BlockNoise, ...]
-    noise_text: str
-    epsilons: dict[str, float]
-    delta: float
-    status: str
-    unit: str
-    notion: str
-    caveats: tuple[str, ...]
-    nearest: tuple[Measured, ...]
-    as_planned: Prediction | None
-    best_split: Prediction | None
-    least_users: Least | None
-    has_store: bool
-    from_data: bool = False
+    facts: dict[str, Any]
+    text: list[str]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: infinity is "inf", an undefined number "nan"."""
-        plain: dict[str, Any] = json_safe(asdict(self))
+        plain: dict[str, Any] = json_safe(asdict(self)["facts"])
         return plain
 
     def lines(self) -> list[str]:
         """The plan as `privrl plan` prints it."""
-        rows = [
-            ("users per round", f"{self.users_per_round:,}"),
-            ("rounds", _rounds(self)),
-            *([("users in all", self.who)] if self.who else []),
-            ("trajectories", f"of at most {self.steps_per_user:,} steps")
-            if self.from_data
-            else ("steps", f"{self.steps:,}, {self.steps_per_user:,} of one user"),
-            ("values", self.hyperparameter_source),
-        ]
-        if self.z is not None:
-            how = f"{self.mechanism}, {self.sampling} sampling"
-            rows.append(("z", f"{self.z:g}, the noise multiplier ({how})"))
-        if self.noise_text:
-            rows.append(("noise", self.noise_text))
-        for name, value in self.epsilons.items():
-            text = f"{shown_epsilon(value)} at delta {self.delta:g}"
-            rows.append((f"epsilon, {name.replace('_', '-')}", text))
-        if large := _warning(next(iter(self.epsilons.values()))):
-            rows.append(("warning", large))
-        rows += [("status", self.status), ("unit", self.unit), ("notion", self.notion)]
-        rows += [("caveat", caveat) for caveat in self.caveats]
-        width = max(len(name) for name, _ in rows) + 2
-        table = [f"  {name:{width}}{text}" for name, text in rows]
-        more = [*_noise_lines(self), *_nearest_lines(self), *_predicted_lines(self)]
-        return [f"{self.algo} on {self.env}", *table, *more]
+        return self.text
 
 
 def report_of(parts: Plan, r: int = 0, results: Path | None = None) -> PlanReport:
@@ -156,69 +94,73 @@ def report_of(parts: Plan, r: int = 0, results: Path | None = None) -> PlanRepor
         r: the replica.
         results: a results store; None: that of the source tree, if it exists.
     """
-    gate, config = parts.gate, parts.configs[r]
-    privacy, mechanism = config.privacy, gate.mechanism
-    guarantee = gate.guarantee(r)
-    steps = parts.rounds * parts.round_steps
-    epsilons = gate.planned_epsilons(r) if mechanism.private else {privacy.adjacency: math.inf}
-    epsilons[privacy.adjacency] = guarantee.epsilon
-    folder = results or store()
-    near: list[Measured] = []
-    previews: tuple[Prediction | None, Prediction | None, Least | None] = (None, None, None)
+    config, facts = parts.configs[r], describe_plan(parts, r)
+    algo, env, folder = config.algo.name, config.env.label, results or store()
+    adjacency, epsilon = config.privacy.adjacency, facts["epsilon"]
+    facts["epsilons"] = {adjacency: epsilon} | facts["epsilons"] | {adjacency: epsilon}
+    near = None
     if folder is not None:
-        settings = identity(config)
-        previews = _previews(parts, r, folder)
-        near = nearest(config.algo.name, config.env.label, epsilons, settings, folder)
-    return PlanReport(
-        algo=config.algo.name,
-        env=config.env.label,
-        hyperparameter_source=config.hyperparameter_source,
-        users_per_round=privacy.users_per_round,
-        rounds=parts.rounds,
-        rounds_asked=_asked(parts, r),
-        by_population=parts.users.room(parts.rounds).limits,
-        users=parts.users.needed(parts.rounds),
-        population=privacy.population,
-        who=parts.users.words(parts.rounds).full,
-        steps_per_user=parts.steps,
-        steps=steps,
-        mechanism=privacy.mechanism,
-        sampling=privacy.sampling,
-        z=privacy.z if mechanism.private and not mechanism.one_release else None,
-        target=privacy.epsilon,
-        noise=_noise(parts, r),
-        noise_text=mechanism.describe_noise(r, parts.algo.terms().server_steps(parts.rounds)),
-        epsilons=epsilons,
-        delta=privacy.delta,
-        status=guarantee.status,
-        unit=guarantee.unit,
-        notion=guarantee.notion,
-        caveats=tuple(f"{name}: {why}" for name, why in guarantee.caveats.items()),
-        nearest=tuple(near),
-        as_planned=previews[0],
-        best_split=previews[1],
-        least_users=previews[2],
-        has_store=folder is not None,
-        from_data=parts.users.from_data,
-    )
+        near = nearest(algo, env, facts["epsilons"], identity(config), folder)
+    facts |= {
+        "population": config.privacy.population,
+        "rounds_asked": _asked(parts, r),
+        "noise": _noise(parts, r),
+        "nearest": near,
+        **_previews(parts, r, folder),
+    }
+    more = [*_noise_lines(facts["noise"]), *_nearest_lines(facts), *_predicted_lines(facts)]
+    return PlanReport(facts, [f"{algo} on {env}", *_table(parts, r, facts), *more])
 
 
-def _previews(
-    parts: Plan, r: int, folder: Path
-) -> tuple[Prediction | None, Prediction | None, Least | None]:
-    """(of the plan, of the best split of its users, least users): each user is in one round, z is given."""
+def _table(parts: Plan, r: int, facts: dict[str, Any]) -> list[str]:
+    """Users, rounds, noise and guarantee, a line each."""
+    config, guarantee, mechanism = parts.configs[r], parts.gate.guarantee(r), parts.gate.mechanism
+    privacy, who = config.privacy, parts.users.words(parts.rounds).full
+    rows = [
+        ("users per round", f"{privacy.users_per_round:,}"),
+        ("rounds", _rounds(parts, r, facts["rounds_asked"])),
+        *([("users in all", who)] if who else []),
+        ("trajectories", f"of at most {parts.steps:,} steps")
+        if parts.users.from_data
+        else ("steps", f"{facts['steps']:,}, {parts.steps:,} of one user"),
+        ("values", config.hyperparameter_source),
+    ]
+    if mechanism.private and not mechanism.one_release:
+        how = f"{privacy.mechanism}, {privacy.sampling} sampling"
+        rows.append(("z", f"{privacy.z:g}, the noise multiplier ({how})"))
+    if noise := mechanism.describe_noise(r, parts.algo.terms().server_steps(parts.rounds)):
+        rows.append(("noise", noise))
+    for name, value in facts["epsilons"].items():
+        text = f"{shown_epsilon(value)} at delta {privacy.delta:g}"
+        rows.append((f"epsilon, {name.replace('_', '-')}", text))
+    if large := _warning(facts["epsilon"]):
+        rows.append(("warning", large))
+    rows += [(name, getattr(guarantee, name)) for name in ("status", "unit", "notion")]
+    rows += [("caveat", f"{name}: {why}") for name, why in guarantee.caveats.items()]
+    width = max(len(name) for name, _ in rows) + 2
+    return [f"  {name:{width}}{text}" for name, text in rows]
+
+
+def _previews(parts: Plan, r: int, folder: Path | None) -> dict[str, Prediction | Least | None]:
+    """Predictions for a plan whose users are in one round each, with a z."""
     config, gate = parts.configs[r], parts.gate
     used = parts.users.needed(parts.rounds)
-    if used is None or gate.participation != 1 or not config.privacy.z or gate.is_preview:
-        return None, None, None
+    if (
+        not folder
+        or used is None
+        or gate.participation != 1
+        or not config.privacy.z
+        or gate.is_preview
+    ):
+        return dict.fromkeys(("as_planned", "best_split", "least_users"))
     settings = dict(flatten(asdict(config)))
     measured = frontier.points(config.algo.name, config.env.label, settings, folder)
     z, users = config.privacy.z, config.privacy.population or used
-    return (
-        frontier.predict(measured, used, z, parts.rounds),
-        frontier.best(measured, users, z),
-        frontier.least_users(measured, z),
-    )
+    return {
+        "as_planned": frontier.predict(measured, used, z, parts.rounds),
+        "best_split": frontier.best(measured, users, z),
+        "least_users": frontier.least_users(measured, z),
+    }
 
 
 def _asked(parts: Plan, r: int) -> int:
@@ -232,7 +174,7 @@ def _asked(parts: Plan, r: int) -> int:
     return config.rounds or by_steps
 
 
-def _noise(parts: Plan, r: int) -> tuple[BlockNoise, ...]:
+def _noise(parts: Plan, r: int) -> list[BlockNoise]:
     """Noise of every part of a release, relative to the public number of users."""
     users, one = parts.config.privacy.users_per_round, rules(parts.config.privacy).sampler.exact
     found = []
@@ -255,26 +197,27 @@ def _noise(parts: Plan, r: int) -> tuple[BlockNoise, ...]:
                 None if one else math.ceil(norm / block.clip),
             )
         )
-    return tuple(found)
+    return found
 
 
-def _rounds(plan: PlanReport) -> str:
-    if plan.rounds == plan.rounds_asked:
-        return f"{plan.rounds:,}"
-    limit = f"the population of {plan.population:,}, of which each is used once"
-    if not plan.by_population and plan.target is not None:
-        limit = f"the budget, epsilon {shown_epsilon(plan.target)}"
-    return f"{plan.rounds:,} of {plan.rounds_asked:,}, limited by {limit}"
+def _rounds(parts: Plan, r: int, asked: int) -> str:
+    privacy, rounds = parts.configs[r].privacy, parts.rounds
+    if rounds == asked:
+        return f"{rounds:,}"
+    limit = f"the population of {privacy.population:,}, of which each is used once"
+    if not parts.users.room(rounds).limits and privacy.epsilon is not None:
+        limit = f"the budget, epsilon {shown_epsilon(privacy.epsilon)}"
+    return f"{rounds:,} of {asked:,}, limited by {limit}"
 
 
-def _noise_lines(plan: PlanReport) -> list[str]:
+def _noise_lines(noise: Sequence[BlockNoise]) -> list[str]:
     """The table of the parts of a release."""
-    if not plan.noise:
+    if not noise:
         return []
     rows = [
         ("part", "parameters", "clip", "std of one", "norm of all", "norm / clip", "users needed")
     ]
-    for one in plan.noise:
+    for one in noise:
         needed = "-" if one.users_needed is None else f"{one.users_needed:,}"
         size, clip, std, norm = f"{one.parameters:,}", f"{one.clip:g}", f"{one.std:.3g}", one.norm
         rows.append((one.name, size, clip, std, f"{norm:.3g}", f"{norm / one.clip:.2f}", needed))
@@ -285,39 +228,39 @@ def _noise_lines(plan: PlanReport) -> list[str]:
     ]
 
 
-def _nearest_lines(plan: PlanReport) -> list[str]:
+def _nearest_lines(facts: dict[str, Any]) -> list[str]:
     """Measured results."""
-    if not plan.has_store:
+    if facts["nearest"] is None:
         return [
             "measured and predicted: nothing, because there are no results here (a wheel has none); give a "
             "folder of results with --results DIR, such as outputs/paper of the source tree"
         ]
-    if math.isinf(next(iter(plan.epsilons.values()))):
+    if math.isinf(facts["epsilon"]):
         return ["measured: results are compared by epsilon, which is infinite here"]
-    if not plan.nearest:
-        return [f"measured: no formal result of {plan.algo} on {plan.env} in the results store"]
+    if not facts["nearest"]:
+        which = f"{facts['algo']} on {facts['env']}"
+        return [f"measured: no formal result of {which} in the results store"]
     lines = ["measured, nearest epsilon first"]
-    for one in plan.nearest:
+    for one in facts["nearest"]:
         lines += [f"  {one.line()}", f"      {one.item}: {one.words}"]
     return lines
 
 
-def _predicted_lines(plan: PlanReport) -> list[str]:
+def _predicted_lines(facts: dict[str, Any]) -> list[str]:
     """Previews of this number of users at this epsilon, and how many would be enough."""
     lines = []
-    if plan.best_split is not None:
-        of = f"{plan.population or plan.users:,} users at this epsilon"
+    if (best := facts["best_split"]) is not None:
+        of = f"{facts['population'] or facts['users']:,} users at this epsilon"
         lines.append(
             f"predicted from runs of the default values with as much noise in the mean: {of}"
         )
-        if plan.as_planned is not None:
-            lines.append(f"  as planned  {plan.as_planned.line()}")
-        one = plan.best_split
-        if (one.rounds, one.users) != (plan.rounds, plan.users_per_round):
-            lines.append(f"  best split  {one.line()}")
-            lines.append(f"              rounds={one.rounds} privacy.users_per_round={one.users}")
-    if plan.least_users is not None:
-        least = plan.least_users.line()
+        if facts["as_planned"] is not None:
+            lines.append(f"  as planned  {facts['as_planned'].line()}")
+        if (best.rounds, best.users) != (facts["rounds"], facts["users_per_round"]):
+            lines.append(f"  best split  {best.line()}")
+            lines.append(f"              rounds={best.rounds} privacy.users_per_round={best.users}")
+    if facts["least_users"] is not None:
+        least = facts["least_users"].line()
         lines.append(f"predicted least number of users at this epsilon: {least}")
     return lines
 

@@ -63,45 +63,54 @@ def test_the_plan_of_returning_users_has_the_product_of_what_it_names(tmp_path, 
 def test_noise_of_a_round_against_the_clip_is_what_one_computes_by_hand(store):
     words = ("privacy=fixed", "privacy.z=2", "algo.critic=none", "env.user=fresh")
     plan = planned(*words, results=store)
-    (actor,) = plan.noise
-    assert (plan.users_per_round, plan.rounds, plan.users, plan.z) == (64, 146, 64 * 146, 2.0)
+    (actor,) = plan.facts["noise"]
+    numbers = [plan.facts[name] for name in ("users_per_round", "rounds", "users", "z")]
+    assert numbers == [64, 146, 64 * 146, 2.0]
     assert actor.std == pytest.approx(2.0 * actor.clip / 64)
     assert actor.norm == pytest.approx(actor.std * math.sqrt(actor.parameters), rel=1e-3)
     assert actor.users_needed == pytest.approx(2.0 * math.sqrt(actor.parameters), abs=1.5)
     more = planned(*words, f"privacy.users_per_round={actor.users_needed}", "rounds=9")
-    assert more.noise[0].norm <= more.noise[0].clip
+    assert more.facts["noise"][0].norm <= actor.clip
     fewer = planned(*words, f"privacy.users_per_round={actor.users_needed - 1}", "rounds=9")
-    assert fewer.noise[0].norm > fewer.noise[0].clip
+    assert fewer.facts["noise"][0].norm > actor.clip
 
 
 def test_correlated_noise_of_one_round_is_larger_than_independent_noise():
-    one = planned("privacy=fixed", "privacy.z=2").noise[0]
-    other = planned("privacy=correlated", "privacy.z=2").noise[0]
+    one = planned("privacy=fixed", "privacy.z=2").facts["noise"][0]
+    other = planned("privacy=correlated", "privacy.z=2").facts["noise"][0]
     assert 1.0 < other.std / one.std < 3.0
 
 
 def test_epsilon_under_both_adjacencies():
     plan = planned("privacy=fixed", "privacy.epsilon=2")
-    assert list(plan.epsilons) == ["zero_out", "replace_one"]
+    assert list(plan.facts["epsilons"]) == ["zero_out", "replace_one"]
     assert (
-        plan.epsilons["replace_one"]
-        == planned("privacy=fixed", f"privacy.z={plan.z / 2}").epsilons["zero_out"]
+        plan.facts["epsilons"]["replace_one"]
+        == planned("privacy=fixed", f"privacy.z={plan.facts['z'] / 2}").facts["epsilons"][
+            "zero_out"
+        ]
     )
-    other = planned("privacy=fixed", f"privacy.z={plan.z}", "privacy.adjacency=replace_one")
-    assert list(other.epsilons.items()) == list(reversed(plan.epsilons.items()))
+    other = planned(
+        "privacy=fixed", f"privacy.z={plan.facts['z']}", "privacy.adjacency=replace_one"
+    )
+    assert list(other.facts["epsilons"].items()) == list(reversed(plan.facts["epsilons"].items()))
     drawn = planned("privacy=poisson", "privacy.population=900", "privacy.z=2", "rounds=5")
-    assert set(drawn.epsilons) == {"add_or_remove", "zero_out"}
+    assert set(drawn.facts["epsilons"]) == {"add_or_remove", "zero_out"}
     local = planned("algo=ppo", "privacy=local", "privacy.epsilon=10", "rounds=5")
-    assert set(local.epsilons) == {"any_trajectory_pair"}
-    assert local.noise == ()
+    assert set(local.facts["epsilons"]) == {"any_trajectory_pair"}
+    assert not local.facts["noise"]
 
 
 def test_a_population_limits_the_rounds_and_the_plan_says_so():
     plan = planned("privacy.epsilon=2", "privacy.population=5000")
-    assert (plan.rounds, plan.rounds_asked, plan.users) == (78, 146, 4992)
+    assert (plan.facts["rounds"], plan.facts["rounds_asked"], plan.facts["users"]) == (
+        78,
+        146,
+        4992,
+    )
     assert any("78 of 146, limited by the population of 5,000" in line for line in plan.lines())
     enough = planned("privacy.epsilon=2", "privacy.population=10_000")
-    assert (enough.rounds, enough.rounds_asked) == (146, 146)
+    assert (enough.facts["rounds"], enough.facts["rounds_asked"]) == (146, 146)
     with pytest.raises(ConfigError, match=r"9344 users.*says 5000: at most 78 rounds, total_steps"):
         planned("privacy.population=5000", "total_steps=600_000")
     with pytest.raises(ConfigError, match=r"rounds: 79 rounds of 64 users need 5056 users"):
@@ -123,18 +132,20 @@ def test_an_epsilon_that_excludes_almost_nothing_has_a_warning():
 def test_a_budget_limits_the_rounds_and_the_plan_says_so():
     words = ("privacy=poisson", "privacy.population=200", "privacy.users_per_round=4", "rounds=50")
     plan = planned(*words, "privacy.z=1", "privacy.epsilon=1")
-    assert plan.rounds < plan.rounds_asked == 50
-    assert any(f"{plan.rounds} of 50, limited by the budget, epsilon 1" in x for x in plan.lines())
+    assert plan.facts["rounds"] < plan.facts["rounds_asked"] == 50
+    assert any(
+        f"{plan.facts['rounds']} of 50, limited by the budget, epsilon 1" in x for x in plan.lines()
+    )
 
 
 def test_the_nearest_results_are_formal_and_of_several_seeds(store):
-    near = planned("privacy.epsilon=2", results=store).nearest
+    near = planned("privacy.epsilon=2", results=store).facts["nearest"]
     assert [one.words for one in near] == ["z=3", "z=12", "z=2"]
     assert (near[0].item, near[0].runs, near[0].low, near[0].high) == ("dppg/fig2", 3, 480, 500)
     lines = planned("privacy.epsilon=2", results=store).lines()
     start = "  cartpole, 3 seeds, epsilon 1.27 (zero-out, delta 1e-05): mean return 493.0"
     assert any(line.startswith(start) for line in lines)
-    assert planned("privacy.epsilon=0.3", results=store).nearest[0].words == "z=12"
+    assert planned("privacy.epsilon=0.3", results=store).facts["nearest"][0].words == "z=12"
     other = planned("env=acrobot", "privacy.epsilon=2", results=store)
     assert other.lines()[-1] == "measured: no formal result of dppg on acrobot in the results store"
 
@@ -157,11 +168,11 @@ def test_the_plan_predicts_the_return_and_the_best_split_of_its_users(tmp_path):
             run = {"algo": "dppg", "env": "cartpole", "rounds": rounds, "value": value}
             writer.writerow(run | {"settings": json.dumps(own)})
     plan = planned("privacy.z=4", results=tmp_path)
-    assert (plan.as_planned.mean, plan.best_split.mean) == (120.0, 120.0)
+    assert (plan.facts["as_planned"].mean, plan.facts["best_split"].mean) == (120.0, 120.0)
     assert "  as planned  146 rounds of 64 users: return about 120.0" in "\n".join(plan.lines())
     little = planned("privacy.z=100", results=tmp_path)  # noise 1.56 of the clip in the mean
-    assert little.as_planned.mean == pytest.approx(120 - 100 * math.log(25) / math.log(40))
-    assert (little.best_split.rounds, little.best_split.users) == (36, 9344 // 36)
+    assert little.facts["as_planned"].mean == pytest.approx(120 - 100 * math.log(25) / math.log(40))
+    assert (little.facts["best_split"].rounds, little.facts["best_split"].users) == (36, 9344 // 36)
     assert "rounds=36 privacy.users_per_round=259" in little.lines()[-2]
     many = planned("privacy.z=4", "privacy.population=100_000", results=tmp_path).lines()
     assert "rounds=146 privacy.users_per_round=684" in many[-2]  # the plan uses 9,344 of them
@@ -170,14 +181,14 @@ def test_the_plan_predicts_the_return_and_the_best_split_of_its_users(tmp_path):
     )
     noise = 4 / (7884 // 146)  # of the mean, in units of the clip; measured: 1 / 16 and 40 / 16
     assert 120 - 100 * math.log(noise * 16) / math.log(40) > 0.95 * 121
-    assert planned("privacy.z=4", "privacy.clip=0.5", results=tmp_path).best_split is None
-    assert planned("privacy.z=4", "env.user=segment", results=tmp_path).best_split is None
+    assert planned("privacy.z=4", "privacy.clip=0.5", results=tmp_path).facts["best_split"] is None
+    assert planned("privacy.z=4", "env.user=segment", results=tmp_path).facts["best_split"] is None
 
 
 def test_without_a_store_the_plan_says_so(monkeypatch):
     monkeypatch.setattr(describe, "store", lambda: None)
     plan = planned("privacy.epsilon=2")
-    assert not plan.has_store
+    assert plan.facts["nearest"] is None
     assert plan.lines()[-1].startswith(
         "measured and predicted: nothing, because there are no results"
     )
@@ -198,7 +209,7 @@ def test_without_a_store_the_plan_says_so(monkeypatch):
 )
 def test_every_kind_of_run_has_a_plan_in_words_and_in_json(line):
     plan = planned(*line.split())
-    assert json.loads(json.dumps(plan.to_dict(), allow_nan=False))["rounds"] == plan.rounds
+    assert json.loads(json.dumps(plan.to_dict(), allow_nan=False))["rounds"] == plan.facts["rounds"]
     assert all(line.strip() for line in plan.lines())
 
 
@@ -206,7 +217,11 @@ def test_the_command_prints_the_table_or_json_and_refuses_bad_input(capsys):
     assert main(["plan", "privacy.epsilon=2", "privacy.population=10_000", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert 0.999 * 2 <= plan["epsilons"]["zero_out"] <= 2
-    assert (plan["users"], plan["population"], plan["status"]) == (9344, 10_000, "formal")
+    assert (plan["users"], plan["population"], plan["guarantee"]["status"]) == (
+        9344,
+        10_000,
+        "formal",
+    )
     assert plan["nearest"][0]["env"] == "cartpole"
     assert main(["plan", "privacy.epsilon=2"]) == 0
     assert "epsilon, replace-one" in capsys.readouterr().out
