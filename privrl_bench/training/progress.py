@@ -32,16 +32,6 @@ class ProgressState(NamedTuple):
     value: float | None
     epsilon: float | None
 
-    def results(self, name: str) -> list[str]:
-        """The last result, of this name, and epsilon, as far as they are known."""
-        parts = []
-        if self.value is not None:
-            valid = math.isfinite(self.value)
-            parts.append(f"{name} {self.value:.4g}" if valid else f"{name} invalid")
-        if self.epsilon is not None:
-            parts.append(f"epsilon {shown_epsilon(self.epsilon)}")
-        return parts
-
 
 Listener = Callable[[ProgressState], None]
 _listeners: list[Listener] = []
@@ -125,12 +115,18 @@ class Progress:
         self._bar = _bar_on(self._stream, label, self._state.total, first) if alone else None
 
     def update(
-        self, steps: int, *, return_mean: float | None = None, epsilon: float | None = None
+        self,
+        steps: int,
+        *,
+        initial: int | None = None,
+        return_mean: float | None = None,
+        epsilon: float | None = None,
     ) -> None:
-        """Set the steps done so far; None keeps the last return or epsilon, NaN is an invalid return."""
+        """Set the steps done so far; None keeps the last value, NaN is an invalid return."""
         before = self._state
         self._state = before._replace(
             steps=int(steps),
+            initial=before.initial if initial is None else initial,
             value=before.value if return_mean is None else return_mean,
             epsilon=before.epsilon if epsilon is None else epsilon,
         )
@@ -159,17 +155,18 @@ class Progress:
 
     def _show(self) -> None:
         self._last_shown, self._printed = self._clock(), self._state
-        steps, initial, total, _, _ = state = self._state
+        steps, initial, total, value, epsilon = self._state
         if self._listener is not None:
-            return self._listener(state)
+            return self._listener(self._state)
         speed = (steps - initial) / max(self._last_shown - self._started, 1e-9)
         left = (total - steps) / speed if speed > 0 else math.inf
-        parts = [
-            f"{_pace(speed / self._each)} {self._unit}/s",
-            *state.results(self._result),
-            f"{duration(left)} left",
-        ]
-        text = ", ".join(parts)
+        parts = [f"{_pace(speed / self._each)} {self._unit}/s"]
+        if value is not None:
+            valid = math.isfinite(value)
+            parts.append(f"{self._result} {value:.4g}" if valid else f"{self._result} invalid")
+        if epsilon is not None:
+            parts.append(f"epsilon {shown_epsilon(epsilon)}")
+        text = ", ".join([*parts, f"{duration(left)} left"])
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=steps, state=text, refresh=True)
             return
@@ -178,81 +175,42 @@ class Progress:
         print(f"{self._label}: {done} ({share}), {text}\n", end="", file=self._stream, flush=True)
 
 
-Jobs = Sequence[object]  # of a group; `sweep.Job`
+_SHARES = 10_000  # of a job, in which a sweep counts
 
 
 class SweepDisplay:
     """Shows how far a whole sweep is, with one time left for all of its groups.
 
+    Skipped groups, which take no time, and what earlier commands did make no sweep fast.
+
     Args:
-        groups: of the sweep.
+        groups: of the sweep, with their jobs.
         enabled: show anything.
-        stream: where to write; default stderr.
-        clock: seconds.
+        **more: stream and clock, see `Progress`.
     """
 
-    def __init__(
-        self,
-        groups: Sequence[Jobs],
-        enabled: bool,
-        *,
-        stream: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._jobs = {id(group): len(group) for group in groups}
-        self._states: dict[int, ProgressState] = {}
-        self._ended: set[int] = set()
-        self._stream = stream if stream is not None else sys.stderr
-        self._clock, self._started = clock, clock()
-        self._shown = self._started
-        self._enabled = enabled
-        self._bar = _bar_on(self._stream, "sweep", 100) if enabled else None
+    def __init__(self, groups: Sequence[Sequence[object]], enabled: bool, **more: Any) -> None:
+        total = _SHARES * sum(map(len, groups))
+        self._progress = Progress(total, enabled, "sweep", unit="jobs", each=_SHARES, **more)
+        self._jobs: dict[int, tuple[float, float]] = {}  # of a group: done, and done earlier
+        self.close = self._progress.close
 
-    def update(self, group: Jobs, state: ProgressState) -> None:
+    def update(self, group: Sequence[object], state: ProgressState) -> None:
         """Progress of a group."""
-        self._states[id(group)] = state
-        self._show(LINE_EVERY_S if self._bar is None else BAR_EVERY_S)
+        share = len(group) / state.total
+        self._show(group, share * state.steps, share * state.initial)
 
-    def end(self, group: Jobs) -> None:
+    def end(self, group: Sequence[object]) -> None:
         """A group has ended."""
-        self._ended.add(id(group))
-        self._show(0.0)
+        _, earlier = self._jobs.get(id(group), (0, len(group)))
+        self._show(group, len(group), earlier)
 
-    def close(self) -> None:
-        """Stop. A second call does nothing."""
-        if self._bar is not None:
-            self._bar.stop()
-        self._bar, self._enabled = None, False
-
-    def summary(self) -> tuple[float, str]:
-        """The share of the jobs that is done, and in words: jobs that have ended, speed and time left.
-
-        Skipped groups, which took no time, and what earlier commands did make no sweep fast.
-        """
-        done = earlier = new = 0.0
-        for key, state in self._states.items():
-            done += self._jobs[key] * (1.0 if key in self._ended else state.steps / state.total)
-            earlier += self._jobs[key] * state.initial / state.total
-            new += state.steps - state.initial
-        skipped = sum(self._jobs[key] for key in self._ended - set(self._states))
-        count, jobs = sum(self._jobs[key] for key in self._ended), sum(self._jobs.values())
-        share, text = (done + skipped) / jobs, f"{count} of {jobs} jobs ended"
-        if count == jobs:
-            return share, text
-        seconds = max(self._clock() - self._started, 1e-9)
-        rest = jobs - skipped - done
-        left = seconds * rest / (done - earlier) if done > earlier else math.inf
-        return share, f"{text}, {new / seconds:,.0f} steps/s, {duration(left)} left"
-
-    def _show(self, pause: float) -> None:
-        if not self._enabled or self._clock() - self._shown < pause:
-            return
-        self._shown = self._clock()
-        share, text = self.summary()
-        if self._bar is None:
-            print(f"sweep   {100 * share:.0f} %, {text}\n", end="", file=self._stream, flush=True)
-        else:
-            self._bar.update(self._bar.task_ids[0], completed=100 * share, state=text, refresh=True)
+    def _show(self, group: Sequence[object], done: float, earlier: float) -> None:
+        self._jobs[id(group)] = done, earlier
+        steps, initial = (
+            round(_SHARES * sum(all_of)) for all_of in zip(*self._jobs.values(), strict=True)
+        )
+        self._progress.update(steps, initial=initial)
 
 
 def _pace(number: float) -> str:
