@@ -83,11 +83,9 @@ class MetricWriter:
             for r, row in rows.items():
                 if row["round"] == self.evaluated:
                     row |= self.evaluations[r].metrics()
-                    samples = list(self.evaluations[r].samples)  # they belong to no user
-                    for sample in samples:
+                    for sample in self.evaluations[r].samples:  # they belong to no user
                         line = {"round": row["round"], "steps": row["steps"], **sample}
                         self._dirs[r].append("samples.jsonl", line)
-                    self._mirrors[r].show(samples, int(row["round"]))
                 self._write(r, row, marks[r])
 
     def _write(self, r: int, row: dict[str, float], mark: Mark) -> None:

@@ -7,20 +7,18 @@ no console output, no source code, no machine details. Several loggers may be op
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import secrets
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from privrl_bench.config.schema import LogConfig
-from privrl_bench.evaluation.objective import objective_of
+from privrl_bench.errors import first_line
 from privrl_bench.metrics import SUMMARY, check_summary, visible
-from privrl_bench.privacy.mechanisms.none import NoMechanism
 from privrl_bench.training.folder import json_safe
 
 INIT_TIMEOUT_S = 20.0  # a server that has not answered by then is treated as absent
@@ -28,7 +26,6 @@ FINISH_TIMEOUT_S = 60.0  # what is not uploaded by then stays in the folder for 
 # The only files of a run folder that are sent, and as what. The leak test compares the content of policy.pt and
 # every number that the picture shows.
 RELEASED = {"policy.pt": "policy", "curve.png": "picture"}
-CHART = "return_against_epsilon"
 _SEED = re.compile(r",?seed=\d+")
 
 
@@ -67,7 +64,7 @@ class WandbLogger:
             "name": self._folder.name,
             "group": config.group or "/".join((*self._folder.parts[-3:-1], alike)),
             "job_type": (resolved_config.get("algo") or {}).get("name", "train"),
-            "tags": list(dict.fromkeys([*config.tags, *_tags(resolved_config, guarantee)])),
+            "tags": list(dict.fromkeys(config.tags)),
             "config": {**json_safe(resolved_config), "guarantee": self._guarantee},
         }
         self._run = self._start(arguments)
@@ -88,21 +85,6 @@ class WandbLogger:
             self._run.log({name: float(value) for name, value in seen.items()})
         except Exception as error:
             self._give_up("stopped taking metrics", error)
-
-    def show(self, samples: Sequence[Mapping[str, Any]], round_index: int) -> None:
-        """Log a table of the samples of an evaluation."""
-        if self._run is None or not samples:
-            return
-        try:
-            import wandb
-
-            columns: list[str | int] = list(samples[0])
-            table = wandb.Table(
-                columns=columns, data=[[s[str(c)] for c in columns] for s in samples]
-            )
-            self._run.log({f"samples/round_{round_index}": table})
-        except Exception as error:
-            self._give_up("stopped taking tables", error)
 
     def finish(
         self, summary: Mapping[str, Any], exit_code: int = 0, released: Sequence[Path] = ()
@@ -126,8 +108,6 @@ class WandbLogger:
             run.summary.update({"guarantee": self._guarantee, **_summary_values(kept)})
         with self._tried("the policy or the picture was not recorded"):
             _send_files(run, released, self._guarantee)
-            if released:
-                _send_point(run, kept)
         with self._tried("the run folder is complete, but it did not finish cleanly"):
             run.finish(exit_code=exit_code)
 
@@ -138,7 +118,7 @@ class WandbLogger:
             with self._environment():
                 yield
         except Exception as error:
-            self._say(f"{problem} ({_reason(error)})")
+            self._say(f"{problem} ({first_line(error)})")
 
     def _start(self, arguments: dict[str, Any]) -> Any:
         """Open the run in the wanted mode, or in the next lower one that works."""
@@ -149,7 +129,7 @@ class WandbLogger:
             except Exception as error:
                 lower = "offline" if self.mode == "online" else "none"
                 self._say(
-                    f"{self.mode} is not available ({_reason(error)}); training continues with "
+                    f"{self.mode} is not available ({first_line(error)}); training continues with "
                     f"log.wandb={lower}"
                 )
                 self.mode, self._fell_back = lower, True
@@ -217,7 +197,9 @@ class WandbLogger:
 
     def _give_up(self, what: str, error: Exception) -> None:
         run, self._run, self.mode = self._run, None, "none"
-        self._say(f"{what} ({_reason(error)}); training continues without W&B, the files are kept")
+        self._say(
+            f"{what} ({first_line(error)}); training continues without W&B, the files are kept"
+        )
         try:
             run.finish(exit_code=1)
         except Exception:
@@ -254,29 +236,7 @@ def _settings(wandb: Any) -> Any:
     )
 
 
-def _reason(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
-
-
-# --- files and the chart of return against epsilon
-
-
-def _tags(config: Mapping[str, Any], guarantee: Mapping[str, Any]) -> list[str]:
-    """Return algorithm, environment, status of the guarantee and z, of 64 characters at most.
-
-    >>> _tags({"algo": {"name": "dppg"}, "privacy": {"z": 1.0}}, {"status": "formal"})
-    ['dppg', 'formal', 'z=1']
-    """
-    env, privacy = config.get("env") or {}, config.get("privacy") or {}
-    label = env.get("id") if env.get("name") == "gym" else env.get("name")
-    z = privacy.get("z") if privacy.get("mechanism") != NoMechanism.name else None
-    found = [(config.get("algo") or {}).get("name"), label, guarantee.get("status")]
-    found.append(None if z is None else f"z={z:g}")
-    return [str(one)[:64] for one in found if one]
-
-
-def _send_files(run: Any, files: Iterable[Path], guarantee: Mapping[str, Any]) -> None:
+def _send_files(run: Any, files: Sequence[Path], guarantee: Mapping[str, Any]) -> None:
     """Send those of the released files that exist.
 
     Raises:
@@ -296,20 +256,3 @@ def _send_files(run: Any, files: Iterable[Path], guarantee: Mapping[str, Any]) -
         artifact = wandb.Artifact(f"policy-{run.id}", type="policy", metadata=about)
         artifact.add_file(str(path), name=path.name)
         run.log_artifact(artifact)
-
-
-def _send_point(run: Any, summary: Mapping[str, Any]) -> None:
-    """Send a scatter chart with the run's final value and epsilon, where both are finite.
-
-    W&B draws charts of one name together: for the runs of a group they are one panel of return against epsilon.
-    """
-    import wandb
-
-    measure = objective_of(dict(summary))
-    value, epsilon = (summary.get(measure.name) or {}).get("mean"), summary.get("epsilon")
-    numbers = [x for x in (value, epsilon) if isinstance(x, float | int) and math.isfinite(x)]
-    if len(numbers) < 2:
-        return
-    table = wandb.Table(columns=["epsilon", measure.name], data=[[epsilon, value]])
-    title = f"final {measure.label} against epsilon"
-    run.log({CHART: wandb.plot.scatter(table, "epsilon", measure.name, title=title)})
