@@ -104,8 +104,7 @@ class SentToWandb:
 
     def _keep(self, kind: str, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
-            picture = type(value).__name__ == "Image"
-            self.sent[f"{kind}{name}"].append("a picture" if picture else value)
+            self.sent[f"{kind}{name}"].append(_plain(value))
 
     def define_metric(self, name: str, **how: Any) -> None:
         """See `wandb.Run.define_metric`."""
@@ -126,6 +125,14 @@ class SentToWandb:
     def finish(self, exit_code: int = 0) -> None:
         """See `wandb.Run.finish`."""
         self._keep("", {"exit code": exit_code})
+
+
+def _plain(value: Any) -> Any:
+    """Content of a table, a chart or a picture of W&B; other values as they are."""
+    table = getattr(value, "table", value)
+    if hasattr(table, "columns") and hasattr(table, "data"):
+        return [list(table.columns), [list(row) for row in table.data]]
+    return "a picture" if type(value).__name__ == "Image" else value
 
 
 class KeepingLogger(WandbLogger):

@@ -7,6 +7,7 @@ no console output, no source code, no machine details. Several loggers may be op
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import secrets
@@ -18,6 +19,7 @@ from typing import Any
 
 from privrl_bench.config.schema import LogConfig
 from privrl_bench.errors import first_line
+from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.metrics import SUMMARY, check_summary, visible
 from privrl_bench.training.folder import json_safe
 
@@ -26,6 +28,7 @@ FINISH_TIMEOUT_S = 60.0  # what is not uploaded by then stays in the folder for 
 # The only files of a run folder that are sent, and as what. The leak test compares the content of policy.pt and
 # every number that the picture shows.
 RELEASED = {"policy.pt": "policy", "curve.png": "picture"}
+CHART = "return_against_epsilon"
 _SEED = re.compile(r",?seed=\d+")
 
 
@@ -108,6 +111,8 @@ class WandbLogger:
             run.summary.update({"guarantee": self._guarantee, **_summary_values(kept)})
         with self._tried("the policy or the picture was not recorded"):
             _send_files(run, released, self._guarantee)
+            if released:
+                _send_point(run, kept)
         with self._tried("the run folder is complete, but it did not finish cleanly"):
             run.finish(exit_code=exit_code)
 
@@ -256,3 +261,20 @@ def _send_files(run: Any, files: Sequence[Path], guarantee: Mapping[str, Any]) -
         artifact = wandb.Artifact(f"policy-{run.id}", type="policy", metadata=about)
         artifact.add_file(str(path), name=path.name)
         run.log_artifact(artifact)
+
+
+def _send_point(run: Any, summary: Mapping[str, Any]) -> None:
+    """Send a scatter chart with the run's final value and epsilon, where both are finite.
+
+    W&B draws charts of one name together: for the runs of a group they are one panel of return against epsilon.
+    """
+    import wandb
+
+    measure = objective_of(dict(summary))
+    value, epsilon = (summary.get(measure.name) or {}).get("mean"), summary.get("epsilon")
+    numbers = [x for x in (value, epsilon) if isinstance(x, float | int) and math.isfinite(x)]
+    if len(numbers) < 2:
+        return
+    table = wandb.Table(columns=["epsilon", measure.name], data=[[epsilon, value]])
+    title = f"final {measure.label} against epsilon"
+    run.log({CHART: wandb.plot.scatter(table, "epsilon", measure.name, title=title)})

@@ -10,7 +10,7 @@ import pytest
 from wandb_file import offline_runs, records
 
 from privrl_bench.config.schema import LogConfig
-from privrl_bench.training.wandb_logger import WandbLogger
+from privrl_bench.training.wandb_logger import CHART, WandbLogger
 
 PNG = bytes.fromhex(  # one pixel
     "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b550000000a49444154789c636000000002"
@@ -166,7 +166,7 @@ def sent(folder):
     return [p.read_bytes() for p in here if p.is_file() and p.suffix != ".wandb"]
 
 
-def test_the_policy_and_the_picture_are_sent_and_nothing_else(tmp_path):
+def test_the_policy_the_picture_and_a_point_are_sent_and_nothing_else(tmp_path):
     files = {"policy.pt": b"the policy", "curve.png": PNG, "checkpoint.pt": b"secret steps"}
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
@@ -174,10 +174,14 @@ def test_the_policy_and_the_picture_are_sent_and_nothing_else(tmp_path):
     summary = {"status": "done", "return": {"mean": 20.0}, "epsilon": 4.5}
     one.finish(summary, released=[tmp_path / "policy.pt", tmp_path / "curve.png"])
     (run,) = offline_runs(tmp_path)
-    assert dict(run.artifacts) == {"policy": ["policy.pt"]}
+    kinds = dict(run.artifacts)
+    assert kinds.pop("policy") == ["policy.pt"]
+    assert set(kinds) == {"run_table"}  # of the chart
     rows = {key: value for row in run.history for key, value in row.items()}
     assert rows["curve/_type"] == "image-file"
+    assert any(key.startswith(CHART) for key in rows)
     assert any(content == PNG for content in sent(tmp_path))
+    assert any(b"4.5" in content and b"20.0" in content for content in sent(tmp_path))
     assert not any(b"secret" in content for content in [run.raw, *sent(tmp_path)])
 
 
