@@ -12,7 +12,7 @@ from privrl_bench.privacy.sampling.sampler import Sampler
 if TYPE_CHECKING:
     import numpy as np
 
-    from privrl_bench.privacy.mechanisms.mechanism import Mechanism
+    from privrl_bench.privacy.mechanisms.declarations import Declarations
     from privrl_bench.privacy.noise import NoiseSource
 
 
@@ -27,7 +27,7 @@ class Fixed(Sampler):
     unrepeatable = ""
 
     @classmethod
-    def accepts(cls, mechanism: type[Mechanism]) -> bool:
+    def accepts(cls, mechanism: type[Declarations]) -> bool:
         """See `Sampler.accepts`."""
         return not mechanism.one_release
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     from privrl_bench.config.schema import PrivacyConfig
-    from privrl_bench.privacy.mechanisms.mechanism import Mechanism
+    from privrl_bench.privacy.mechanisms.declarations import Declarations
     from privrl_bench.privacy.noise import NoiseSource
 
 
@@ -88,7 +88,7 @@ class Sampler:
     # -- the configuration ------------------------------------------------------------------
 
     @classmethod
-    def accepts(cls, mechanism: type[Mechanism]) -> bool:
+    def accepts(cls, mechanism: type[Declarations]) -> bool:
         """Whether there is an analysis of this mechanism's releases to such cohorts. Default: none."""
         return False
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     from privrl_bench.config.schema import PrivacyConfig
-    from privrl_bench.privacy.mechanisms.mechanism import Mechanism
+    from privrl_bench.privacy.mechanisms.declarations import Declarations
 
 
 class UniformSingleUser(Sampler):
@@ -29,7 +29,7 @@ class UniformSingleUser(Sampler):
     paper_accountant = "rdp"
 
     @classmethod
-    def accepts(cls, mechanism: type[Mechanism]) -> bool:
+    def accepts(cls, mechanism: type[Declarations]) -> bool:
         """See `Sampler.accepts`."""
         return mechanism.subsampled
 
