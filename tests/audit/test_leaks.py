@@ -131,6 +131,7 @@ def test_options_of_local_training_open_no_path(critic, scope, adam):
     assert set(report.found) == ({CRITIC} if critic == "shared" else set())
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("critic", ["shared", "private", "none"])
 def test_one_gradient_and_an_averaged_policy_open_no_path(critic):
     algo = {"critic": critic, "user_update": "gradient", "averaging": 4.0}
@@ -138,6 +139,7 @@ def test_one_gradient_and_an_averaged_policy_open_no_path(critic):
     assert set(report.found) == ({CRITIC} if critic == "shared" else set())
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("one", [("running", "public"), ("public", "running")])
 def test_observation_and_reward_statistics_are_told_apart(one):
     scaling = {"obs_scaling": one[0], "reward_scaling": one[1]}
@@ -329,6 +331,7 @@ def test_reinforce_without_a_mechanism_is_open():
     assert report.status == "none"
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("algo", ["ppo", "a2c"])
 def test_pooled_training_is_outside_the_gate(algo):
     report = find_leaks(changed(f"algo={algo}", env={"user": "fresh"}), late=False)
@@ -337,6 +340,7 @@ def test_pooled_training_is_outside_the_gate(algo):
     assert report.verdict() == "none: not private, everything is outside the gate; 1 path found"
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("algo", ["sac", "ddpg"])
 def test_a_memory_of_all_users_steps_is_outside_the_gate(algo):
     words = (f"algo={algo}", "env=pendulum", "algo.batch=8", "algo.updates=0.1")
@@ -481,6 +485,7 @@ def test_the_noise_does_not_matter(noise):
     assert report.status == ("none" if noise.get("z") == 0 else "heuristic")
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(("index", "user"), [(0, 0), (0, 2), (3, 1)])
 def test_any_user_of_any_round(index, user):
     config = changed(env={"obs_scaling": "running"})

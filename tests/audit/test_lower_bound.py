@@ -309,6 +309,7 @@ def test_users_who_have_not_arrived_are_drawn_too() -> None:
     assert abs(np.mean(run.cohorts) - privacy.users_per_round) < 4.0
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("more", [[], ["privacy.population=10_000"]], ids=["epsilon", "population"])
 def test_the_words_of_a_planned_run_are_attacked_at_its_noise(tmp_path, capsys, more):
     code = command(

@@ -220,6 +220,7 @@ def test_noise_of_the_first_rounds_after_a_resume_is_found(honest, planted, whit
     assert bound > claim
 
 
+@pytest.mark.slow
 def test_noise_that_is_used_again_for_a_repeated_round_is_found(monkeypatch):
     def measured():
         coins, scores = np.arange(200) % 2 == 0, np.zeros(200)
@@ -262,6 +263,7 @@ def few_shadows(monkeypatch):
     monkeypatch.setattr(crafted, "_CANDIDATE_SHADOWS", 20)
 
 
+@pytest.mark.slow
 def test_later_rounds_tell_nothing_although_their_noise_contains_the_users_round(few_shadows):
     words = [*SMALL, "privacy.z=0.3", "algo.epochs=8", "env.user_steps=8", "privacy.noise=secure"]
     own, both, later = end_to_end.attack(

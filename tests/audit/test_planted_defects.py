@@ -193,6 +193,7 @@ def test_a_unit_that_is_in_two_rounds_and_counted_once_is_found(monkeypatch):
 # -- 6. Poisson
 
 
+@pytest.mark.slow
 def test_a_fixed_cohort_that_claims_poisson_is_found(monkeypatch):
     monkeypatch.setattr(Poisson, "sizes", Sampler.sizes)  # U users in every round
     finding = audit(*POISSON)

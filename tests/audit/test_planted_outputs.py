@@ -75,6 +75,7 @@ def test_rewards_in_the_results(monkeypatch):
     assert "printed when done lines" in report.undeclared
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("kept", ["self", "state"])
 def test_an_end_when_users_fall_rarely(monkeypatch, kept):
     falls = lambda users: users.terminated.float().mean((1, 2))  # noqa: E731
@@ -373,6 +374,7 @@ def test_an_interval_from_private_returns(monkeypatch):
 # --- cohorts
 
 
+@pytest.mark.slow
 def test_the_size_of_a_cohort_in_the_step(monkeypatch):
     """Only a cohort with one user less shows it."""
 
@@ -419,6 +421,7 @@ def test_recorded_users(monkeypatch, sets):
     assert_caught(config, "summary.json released")
 
 
+@pytest.mark.slow
 def test_returning_users(monkeypatch):
     remembering(monkeypatch, Dqn, mean_reward)
     reporting(monkeypatch, Dqn, "reward")

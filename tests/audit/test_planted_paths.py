@@ -170,6 +170,7 @@ def test_users_of_one_collection_who_share_a_baseline(monkeypatch):
 # --- values
 
 
+@pytest.mark.slow
 def test_a_step_size_from_private_errors(monkeypatch):
     def slower(self, state, tensors):
         size = 1.0 / (1.0 + self.left.abs()[:, None])
@@ -232,6 +233,7 @@ def test_private_losses_that_end_training(monkeypatch, sets):
     assert_caught(config, "state stopped", late=True)
 
 
+@pytest.mark.slow
 def test_a_released_metric_of_private_data(monkeypatch, sets):
     remembering(monkeypatch, Primorl, mean_reward)
     metrics = lambda self, state: [{"model/public_loss": float(x)} for x in self.left]  # noqa: E731

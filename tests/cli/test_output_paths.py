@@ -97,6 +97,7 @@ def test_a_file_that_cannot_be_written(line: str, here: Path, trained, capsys) -
         assert refused(line, path, run, here, capsys).startswith(f"{key}: {problem}")
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize("line", FOLDERS)
 def test_a_folder_that_cannot_be_written(line: str, here: Path, trained, capsys) -> None:
     run = str(trained("categorical")) if "RUN" in line else ""
@@ -109,6 +110,7 @@ def test_a_folder_that_cannot_be_written(line: str, here: Path, trained, capsys)
     assert found.startswith(f"{FOLDERS[line]}: {expected}")
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("line", IN_OUTPUTS)
 def test_outputs_is_a_file(line: str, here: Path, capsys) -> None:
     (here / "outputs").write_text("mine")

@@ -111,6 +111,7 @@ def test_exit_codes_of_a_lone_run(
     assert Path("outputs").exists() == (code != 2)
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("word", ["hydra/launcher=basic", "hardware.max_replicas=1"])
 def test_a_failing_job_stops_no_other_and_is_in_the_table(
     runs: Runs, capsys: pytest.CaptureFixture[str], word: str

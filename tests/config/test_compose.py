@@ -91,6 +91,7 @@ def check_pair(algo: str, env: str) -> None:
     assert run.total_steps % steps_in_round < steps_in_round < run.total_steps / 50
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize("algo", ["gpope", "dp_lstd", "dp_lsw", "dp_lsl", "lstd", "wis_lstd"])
 @pytest.mark.parametrize("env", ["chain", "riverswim", "mountain_car"])
 def test_every_evaluation_composes(algo: str, env: str) -> None:
@@ -280,6 +281,7 @@ def test_the_papers_own_setting(env: str, expected: tuple[float, ...]) -> None:
     assert leaner.algo.critic == "none"
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize("env", ["cartpole", "halfcheetah", "ant", "dosing0"])
 def test_no_tuned_value_remains_in_the_papers_setting(env: str) -> None:
     """Found by runs: HalfCheetah's tuned `algo.log_std_init` was in its runs of the paper's setting."""

@@ -219,6 +219,7 @@ def test_onnx_files_stay_in_the_box(box, run_of, tmp_path):
     assert all(BOXES[box].contains(x) for x in found)
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("box", ["double", "integers"])
 def test_recordings_hold_the_actions_that_were_played(box, run_of, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))

@@ -51,6 +51,7 @@ def test_the_right_hand_side_at_the_start() -> None:
     assert slope(START, 0) == pytest.approx(known, rel=1e-7)
 
 
+@pytest.mark.slow
 def test_the_first_five_days() -> None:
     after = after_days(np.tile(PATIENT, 4), np.arange(4))
     known = (17520.7989, 15354.0364, 22290.0238, 16019.2274)

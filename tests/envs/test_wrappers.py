@@ -101,6 +101,7 @@ def test_state_that_all_objects_share_is_found_before_training(tmp_path, capsys)
     assert any("other results" in one.text for one in brief(config))
 
 
+@pytest.mark.slow
 def test_no_leak_with_a_wrapper_that_keeps_statistics_and_one_without_new_environments(monkeypatch):
     run = shrink(compose(words(f"env.wrappers=[{NORMALIZE}]")))[0]
     report = find_leaks(run, user=1, late=False)

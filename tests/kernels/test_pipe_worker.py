@@ -154,6 +154,7 @@ worker.begin(("{task}",))
 """
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds processes in /proc")
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("end", ["exit", "kill -9", "Ctrl-C"])

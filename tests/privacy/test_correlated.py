@@ -361,6 +361,7 @@ def test_every_line_is_a_row_of_a_longer_strategy(kills, a, bands):
     assert plan.spent_epsilon(0) == pytest.approx(exact, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_restarted_secure_run_begins_anew_and_what_it_repeats_counts():
     size, plans = 20_000, []
     blocks = (Block("actor", size, 0.5),)

@@ -224,6 +224,7 @@ def test_how_much_a_unit_tells():
     assert noised.mu(2.0, 9, 7) ** 2 == pytest.approx(CARTPOLE.mu(2.0, 9) ** 2 + 7 / 4)
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize(
     ("user", "max_episode_steps"), [("fresh", 1), ("fresh", 3), ("episode", 5), ("segment", 5)]
 )
@@ -385,6 +386,7 @@ def test_evaluation_episodes_are_clean():
     assert np.array_equal(*found)
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize("user", ["fresh", "segment"])
 @pytest.mark.parametrize("algo", ["dppg", "ppo"])
 def test_a_resumed_run_has_the_same_noise(user, algo, tmp_path):
@@ -582,6 +584,7 @@ def test_what_has_no_meaning_is_refused_in_one_line(words, line):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.fast_every(5)
 @pytest.mark.parametrize(
     "env", sorted(e for e in set(choices("env")) - {"gym", "dmc"} if not e.startswith("sentiment"))
 )

@@ -114,6 +114,7 @@ def test_every_sampler_that_draws_in_secret_is_below():
     assert set(DRAWN) == {kind.name for kind in REGISTRY.classes() if kind.random}
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("name", DRAWN)
 def test_cohorts_come_from_the_source_of_the_noise(name, monkeypatch):
     words = DRAWN[name]
@@ -146,6 +147,7 @@ SECURE = {
 }
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize("name", SECURE)
 def test_with_secure_noise_nothing_is_drawn_from_the_seed(name, monkeypatch):
     """Nor is a key or a stream used twice."""

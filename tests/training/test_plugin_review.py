@@ -119,6 +119,7 @@ def test_a_run_of_an_unreviewed_algorithm_says_which_command_to_run(outsider, ca
     assert "status unreviewed" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_defect_leaves_no_record(outsider, monkeypatch):
     words, conf = outsider
     leak = SOURCE.replace("    pass\n", LEAK)

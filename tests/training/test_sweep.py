@@ -212,6 +212,7 @@ def pooled(algo: str) -> RunConfig:
     return replace(run, algo=replace(run.algo, minibatches=2)) if algo == "ppo" else run
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("algo", ["dppg", "ppo", "a2c"])
 def test_a_diverged_replica_fails_alone_and_the_others_do_not_notice(
     algo: str, monkeypatch: pytest.MonkeyPatch

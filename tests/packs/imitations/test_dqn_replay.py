@@ -195,6 +195,7 @@ def test_a_replica_does_not_depend_on_its_neighbours(words):
     lone.close()
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("words", [(), NOISE], ids=str)
 def test_a_session_cut_in_two_is_whole(words):
     whole, first, second = (session(*words, seeds=(0, 1)) for _ in range(3))

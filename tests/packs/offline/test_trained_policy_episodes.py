@@ -26,6 +26,7 @@ def everything(name):
     return [found.episode(k) for k in range(found.episodes)]
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("name", ["squashed", "states", "table"])
 def test_a_dataset_holds_what_the_policy_did(name, trained, capsys):
     folder = trained(name)

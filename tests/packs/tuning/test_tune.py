@@ -169,6 +169,7 @@ def test_what_is_released_has_the_guarantee_of_the_search(done):
     assert "the best of a random number of runs" in shown.replace("\n    ", " ")
 
 
+@pytest.mark.slow
 def test_a_single_run_is_not_to_be_quoted(done):
     for folder in (done / "trials" / "000", done / "trials" / "000" / "score"):
         summary = json.loads((folder / "summary.json").read_text())
@@ -185,6 +186,7 @@ def test_every_run_has_a_line_before_it_starts(done):
     assert all("previous" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_a_finished_search_is_loaded_and_an_edited_one_refused(done):
     words = [LR, *SCORE, "tune.runs=geometric(3)", "privacy.z=2"]
     before = (done / "policy.pt").stat().st_mtime_ns
