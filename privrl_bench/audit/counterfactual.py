@@ -55,8 +55,6 @@ class CounterfactualRun:
         visit: the rounds, and those in which the user is replaced.
         substitute: the user's replacement, see `users/collectors/substitutes.py`; None: the run is a model.
         model: the run to compare with.
-        resynchronise: continue from the model's values after every comparison, so that only causes
-            are found.
         place: of a lone run that keeps its files; None: two runs are trained together, if possible.
 
     Attributes:
@@ -72,7 +70,6 @@ class CounterfactualRun:
         visit: Visit,
         substitute: str | None = None,
         model: CounterfactualRun | None = None,
-        resynchronise: bool = True,
         place: Place | None = None,
     ):
         configs = [config] if place is not None or visit.alone else _replicas(config)
@@ -96,7 +93,6 @@ class CounterfactualRun:
         self._visit = visit
         self._substitute = substitute or ""
         self._model = model
-        self._resynchronise = resynchronise
         self._lone = place is not None
         self._seeded = config.privacy.noise == "seeded"
         self._index = 0
@@ -220,7 +216,7 @@ class CounterfactualRun:
         tensors = {name: getattr(users, name) for name in names}
         self._record("users", tensors, own=u, part=part)
         self._users.append(users)
-        if self._model is None or not self._resynchronise:
+        if self._model is None:
             return users
         resynchronised = {name: getattr(self._model._users[part], name).clone() for name in names}
         if u is not None:
@@ -254,7 +250,7 @@ class CounterfactualRun:
             self.own_rows.append(own)
             self.own_valid |= bool(valid[0, at])
         self._record("rows", tensors, own=place, part=part)
-        if self._model is None or not self._resynchronise:
+        if self._model is None:
             return rows, valid
         resynchronised = {name: x.clone() for name, x in self._model._rows[part].items()}
         if place is not None:
@@ -264,7 +260,7 @@ class CounterfactualRun:
         return resynchronised, valid
 
     def on_release(self, released: Released) -> Released:
-        """Output of the gate; the values are the model's, and so is the bypass if resynchronised."""
+        """Output of the gate; the values and the bypass are the model's."""
         beside = {} if self._model is None else self._model._released.bypass
         for name in {**beside, **released.bypass}:
             self._record(name, released.bypass.get(name, {}), path=name)
@@ -274,8 +270,9 @@ class CounterfactualRun:
         if self._model is None:
             return released
         there = self._model._released
-        kept = there.bypass if self._resynchronise else released.bypass
-        bypass = {name: {k: x.clone() for k, x in one.items()} for name, one in kept.items()}
+        bypass = {
+            name: {k: x.clone() for k, x in one.items()} for name, one in there.bypass.items()
+        }
         values = {name: x.clone() for name, x in there.values.items()}
         return cast(Released, Forced(values, bypass))
 
@@ -288,10 +285,9 @@ class CounterfactualRun:
         self._substitution.switch(None)
         found = len(self.stages.differences)
         self._record_state()
-        differs = len(self.stages.differences) > found
-        if self._model is not None and self._resynchronise and differs:
+        if self._model is not None and len(self.stages.differences) > found:
             self._take_over(self._model)
-        if self._resynchronise and (self._index >= self._visit.first or self._lone):
+        if self._index >= self._visit.first or self._lone:
             self._record_what_leaves()
 
     def _record_state(self) -> None:

@@ -43,7 +43,6 @@ class LeakReport:
         declared: names of the caveats.
         open: everything is outside the gate by declaration (privacy=none).
         found: name of a path -> the first difference on it.
-        reached: tensors of later rounds that differ when the paths are left as they are.
         no_test_power: reasons why the test could not have found anything; empty if it could.
         not_covered: what the test does not check.
         also: descriptions of what was compared beside it.
@@ -60,7 +59,6 @@ class LeakReport:
     declared: tuple[str, ...]
     open: bool
     found: dict[str, Difference]
-    reached: tuple[str, ...]
     no_test_power: tuple[str, ...]
     not_covered: tuple[str, ...]
     also: tuple[str, ...] = ()
@@ -124,9 +122,6 @@ class LeakReport:
                 f"({label}; {seen.substitute} user)"
             )
         lines += [f"  missing {name}: declared, no difference found" for name in self.missing]
-        if self.reached:
-            more = f" and {len(self.reached) - 6} more" if len(self.reached) > 6 else ""
-            lines.append(f"  reaches {', '.join(self.reached[:6])}{more}")
         lines += [f"  not covered: {what}" for what in self.not_covered]
         return [*lines, f"verdict  {self.verdict()}"]
 
@@ -175,7 +170,6 @@ class _Seen:
     visit: Visit
     differences: list[Difference]
     compared: int
-    reached: tuple[str, ...]
     no_test_power: tuple[str, ...]
 
 
@@ -225,7 +219,6 @@ def find_leaks(
         declared=tuple(name for name in caveats if name != NOT_PRIVATE),
         open=NOT_PRIVATE in caveats,
         found=found,
-        reached=seen[0].reached,
         no_test_power=tuple(dict.fromkeys(why for one in seen for why in one.no_test_power)),
         not_covered=_not_covered(parts, late),
     )
@@ -298,9 +291,7 @@ def _compare(
     replaced = [
         _counterfactual(stack, config, visit, kind, model) for kind in _kinds(visit, model.parts)
     ]
-    crafted, runs, usual = replaced[0], [model, *replaced], visit.usual
-    if usual:
-        runs.append(_counterfactual(stack, config, visit, CRAFTED, model, False))
+    crafted, runs = replaced[0], [model, *replaced]
     while model.session.round < visit.end and not model.over:
         index = model.session.round
         for one in runs:
@@ -311,15 +302,13 @@ def _compare(
                 f"two equal runs differ in {crafted.stages.differences[0].tensor}: something is not "
                 "determined by the seed, or persists after a run, so nothing can be compared",
             )
-    if usual:
+    if visit.usual:
         for one in runs:
             one.evaluate(picture and one in (model, crafted))
-    after = [d for d in runs[-1].stages.differences if d.round > visit.last] if usual else []
     return _Seen(
         visit,
         [difference for one in replaced for difference in one.stages.differences],
         sum(one.stages.compared for one in replaced),
-        tuple(dict.fromkeys(d.tensor for d in after)),
         _no_test_power(visit, model, crafted),
     )
 

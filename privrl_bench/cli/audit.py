@@ -52,12 +52,11 @@ the gate and must be a caveat of the configuration. The test compares the first 
 late ones around multiples of every period up to 100 and of the configured periods, and cohorts of one user and
 of the largest size. Two runs with other seeds are trained together: the second must not differ.
 
-`found` names where a path begins, `reaches` what later rounds compute differently when no path is closed,
-`not covered` what the test does not see. With privacy=local the user has other observations (and noised
-rewards), the device shows the same, and nothing may differ. Sizes that only cost time are reduced unless they
-are given; the output lists them. When an algorithm from outside the package passes, the result is recorded in
-outputs/reviews, and runs of this configuration and version are no longer `unreviewed`. With a mechanism from
-outside the package they need `privrl audit epsilon`, too."""
+`found` names where a path begins, `not covered` what the test does not see. With privacy=local the user has
+other observations (and noised rewards), the device shows the same, and nothing may differ. Sizes that only
+cost time are reduced unless they are given; the output lists them. When an algorithm from outside the package
+passes, the result is recorded in outputs/reviews, and runs of this configuration and version are no longer
+`unreviewed`. With a mechanism from outside the package they need `privrl audit epsilon`, too."""
 
 EPSILON = """Measure lower bounds on epsilon with attacks on the real training code.
 

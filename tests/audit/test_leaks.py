@@ -77,7 +77,6 @@ def assert_as_declared(config, user=0):
     assert not report.no_test_power
     assert set(report.found) == set(report.declared) == set(plan.caveats), report.verdict()
     assert report.status == plan.guarantee(0).status
-    assert bool(report.reached) == bool(report.found)
     assert report.ok
     assert report.compared > 100
     return report
@@ -378,7 +377,6 @@ def test_start_states_of_private_trajectories_are_a_path(sets, place):
     report = find_leaks(config, *place, late=False)
     assert set(report.found) == set(report.declared) == {"private start states"}
     assert report.verdict() == "heuristic: 1 path past the gate, all declared"
-    assert any("actor" in name for name in report.reached)
 
 
 @pytest.mark.fast_every(3)
