@@ -16,7 +16,7 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,23 +104,6 @@ def read_results(folder: Path) -> list[Run]:
             curves.setdefault(point["run"], []).append(known)
     with (folder / RUNS_FILE).open(encoding="utf-8", newline="") as file:
         return [_run(row, folder, curves.get(row["run"], [])) for row in csv.DictReader(file)]
-
-
-def stored_rows(
-    store: Path, items: Iterable[str], **wanted: str
-) -> Iterator[tuple[str, dict[str, str]]]:
-    """(`<paper>/<item>`, row) of the runs with these cells, without curves: a fraction of a second.
-
-    Args:
-        store: results, `<paper>/<item>/runs.csv`.
-        items: names of items, or patterns.
-        wanted: column -> cell.
-    """
-    for path in sorted(path for one in items for path in store.glob(f"*/{one}/{RUNS_FILE}")):
-        with path.open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
-                if wanted.items() <= row.items():
-                    yield "/".join(path.parent.parts[-2:]), row
 
 
 def _row(key: str, run: Run, own: Iterable[str]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What a run will do and cost, before any training: rounds, users, noise, epsilon, and results near it."""
+"""What a run will do and cost, before any training: rounds, users, noise, epsilon."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from privrl_bench.composition.identity import identity
 from privrl_bench.config.overrides import choices, explicit_keys, own_file
 from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.config.schema.env import wrappers_in_words
@@ -20,9 +19,6 @@ from privrl_bench.metrics import again, shown_epsilon
 from privrl_bench.privacy.account import Account
 from privrl_bench.privacy.guarantee import WEAK_DELTA
 from privrl_bench.privacy.rules import rules
-from privrl_bench.reporting import frontier
-from privrl_bench.reporting.frontier import Least, Prediction, nearest, store
-from privrl_bench.reporting.runs import flatten
 from privrl_bench.training.folder import json_safe
 from privrl_bench.training.plan import Plan
 from privrl_bench.training.workers import one_process
@@ -64,12 +60,6 @@ class PlanReport:
             - `rounds_asked`: what `rounds` or `total_steps` say. More than `rounds`: a budget or a population
               limits them.
             - `noise`: a `BlockNoise` of every part of a release; empty where its size is not known.
-            - `nearest`: `Measured` results of the same algorithm and environment, the nearest epsilon first;
-              None: there are no results to compare with.
-            - `as_planned`, `best_split`: `Prediction` of the return of this plan, and of the best split of its
-              users between rounds and cohorts; None: no preview.
-            - `least_users`: the `Least` number of users at this epsilon with which the predicted return is
-              near that of runs without noise; None: no preview, or nothing that large was measured.
         text: the lines that are printed.
     """
 
@@ -86,30 +76,23 @@ class PlanReport:
         return self.text
 
 
-def report_of(parts: Plan, r: int = 0, results: Path | None = None) -> PlanReport:
+def report_of(parts: Plan, r: int = 0) -> PlanReport:
     """The plan of replica r.
 
     Args:
         parts: of the run; nothing is simulated and no user's data are read.
         r: the replica.
-        results: a results store; None: that of the source tree, if it exists.
     """
     config, facts = parts.configs[r], describe_plan(parts, r)
-    algo, env, folder = config.algo.name, config.env.label, results or store()
     adjacency, epsilon = config.privacy.adjacency, facts["epsilon"]
     facts["epsilons"] = {adjacency: epsilon} | facts["epsilons"] | {adjacency: epsilon}
-    near = None
-    if folder is not None:
-        near = nearest(algo, env, facts["epsilons"], identity(config), folder)
     facts |= {
         "population": config.privacy.population,
         "rounds_asked": _asked(parts, r),
         "noise": _noise(parts, r),
-        "nearest": near,
-        **_previews(parts, r, folder),
     }
-    more = [*_noise_lines(facts["noise"]), *_nearest_lines(facts), *_predicted_lines(facts)]
-    return PlanReport(facts, [f"{algo} on {env}", *_table(parts, r, facts), *more])
+    head = f"{facts['algo']} on {facts['env']}"
+    return PlanReport(facts, [head, *_table(parts, r, facts), *_noise_lines(facts["noise"])])
 
 
 def _table(parts: Plan, r: int, facts: dict[str, Any]) -> list[str]:
@@ -139,28 +122,6 @@ def _table(parts: Plan, r: int, facts: dict[str, Any]) -> list[str]:
     rows += [("caveat", f"{name}: {why}") for name, why in guarantee.caveats.items()]
     width = max(len(name) for name, _ in rows) + 2
     return [f"  {name:{width}}{text}" for name, text in rows]
-
-
-def _previews(parts: Plan, r: int, folder: Path | None) -> dict[str, Prediction | Least | None]:
-    """Predictions for a plan whose users are in one round each, with a z."""
-    config, gate = parts.configs[r], parts.gate
-    used = parts.users.needed(parts.rounds)
-    if (
-        not folder
-        or used is None
-        or gate.participation != 1
-        or not config.privacy.z
-        or gate.is_preview
-    ):
-        return dict.fromkeys(("as_planned", "best_split", "least_users"))
-    settings = dict(flatten(asdict(config)))
-    measured = frontier.points(config.algo.name, config.env.label, settings, folder)
-    z, users = config.privacy.z, config.privacy.population or used
-    return {
-        "as_planned": frontier.predict(measured, used, z, parts.rounds),
-        "best_split": frontier.best(measured, users, z),
-        "least_users": frontier.least_users(measured, z),
-    }
 
 
 def _asked(parts: Plan, r: int) -> int:
@@ -226,43 +187,6 @@ def _noise_lines(noise: Sequence[BlockNoise]) -> list[str]:
         "noise in the mean of a round (users needed: for a norm of at most the clip, at this z)",
         *("  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows),
     ]
-
-
-def _nearest_lines(facts: dict[str, Any]) -> list[str]:
-    """Measured results."""
-    if facts["nearest"] is None:
-        return [
-            "measured and predicted: nothing, because there are no results here (a wheel has none); give a "
-            "folder of results with --results DIR, such as outputs/paper of the source tree"
-        ]
-    if math.isinf(facts["epsilon"]):
-        return ["measured: results are compared by epsilon, which is infinite here"]
-    if not facts["nearest"]:
-        which = f"{facts['algo']} on {facts['env']}"
-        return [f"measured: no formal result of {which} in the results store"]
-    lines = ["measured, nearest epsilon first"]
-    for one in facts["nearest"]:
-        lines += [f"  {one.line()}", f"      {one.item}: {one.words}"]
-    return lines
-
-
-def _predicted_lines(facts: dict[str, Any]) -> list[str]:
-    """Previews of this number of users at this epsilon, and how many would be enough."""
-    lines = []
-    if (best := facts["best_split"]) is not None:
-        of = f"{facts['population'] or facts['users']:,} users at this epsilon"
-        lines.append(
-            f"predicted from runs of the default values with as much noise in the mean: {of}"
-        )
-        if facts["as_planned"] is not None:
-            lines.append(f"  as planned  {facts['as_planned'].line()}")
-        if (best.rounds, best.users) != (facts["rounds"], facts["users_per_round"]):
-            lines.append(f"  best split  {best.line()}")
-            lines.append(f"              rounds={best.rounds} privacy.users_per_round={best.users}")
-    if facts["least_users"] is not None:
-        least = facts["least_users"].line()
-        lines.append(f"predicted least number of users at this epsilon: {least}")
-    return lines
 
 
 # --- plan.json

@@ -305,7 +305,6 @@ def test_a_bad_command_line_is_one_line(
         (["report", ".", "--out", ""], "--out"),
         (["evaluate", ""], "RUN"),
         (["explain", ""], "RUN"),
-        (["plan", "--results", ""], "--results"),
         (["check-env", "--config-dir", ""], "--config-dir"),
     ],
 )

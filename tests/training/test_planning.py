@@ -1,6 +1,5 @@
-"""privrl plan: its numbers by hand, what limits the rounds, and the nearest measured results."""
+"""privrl plan: its numbers by hand, and what limits the rounds."""
 
-import csv
 import json
 import math
 import subprocess
@@ -13,7 +12,6 @@ import yaml
 from privrl_bench.cli.main import main
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
-from privrl_bench.reporting.run_loader import COLUMNS
 from privrl_bench.training import describe
 from privrl_bench.training.describe import report_of
 from privrl_bench.training.plan import make_plan
@@ -25,30 +23,8 @@ TINY = (
 )
 
 
-def planned(*words, results=None):
-    return report_of(make_plan([compose(words)]), results=results)
-
-
-@pytest.fixture
-def store(tmp_path):
-    """A results store of three settings of dppg on cartpole."""
-    made = {
-        ("dppg", "fig2"): [("z=3", 1.27, "formal", value) for value in (500, 480, 499)]
-        + [("z=12", 0.28, "formal", value) for value in (300, 100, 200)],
-        ("dppg", "leaks"): [("paper", 1.9, "heuristic", 500)] * 3,
-        ("dppg", "tuning"): [("z=2", 1.99, "formal", 7)],
-    }
-    for parts, rows in made.items():
-        folder = tmp_path.joinpath(*parts)
-        folder.mkdir(parents=True)
-        with (folder / "runs.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS, restval="")
-            writer.writeheader()
-            for words, epsilon, status, value in rows:
-                one = {"algo": "dppg", "env": "cartpole", "overrides": words, "settings": "{}"}
-                one |= {"objective": "return", "adjacency": "zero-out", "delta": "1e-05"}
-                writer.writerow(one | {"epsilon": epsilon, "status": status, "value": value})
-    return tmp_path
+def planned(*words):
+    return report_of(make_plan([compose(words)]))
 
 
 def test_the_plan_of_returning_users_has_the_product_of_what_it_names(tmp_path, capsys):
@@ -60,9 +36,9 @@ def test_the_plan_of_returning_users_has_the_product_of_what_it_names(tmp_path, 
     )
 
 
-def test_noise_of_a_round_against_the_clip_is_what_one_computes_by_hand(store):
+def test_noise_of_a_round_against_the_clip_is_what_one_computes_by_hand():
     words = ("privacy=fixed", "privacy.z=2", "algo.critic=none", "env.user=fresh")
-    plan = planned(*words, results=store)
+    plan = planned(*words)
     (actor,) = plan.facts["noise"]
     numbers = [plan.facts[name] for name in ("users_per_round", "rounds", "users", "z")]
     assert numbers == [64, 146, 64 * 146, 2.0]
@@ -138,63 +114,6 @@ def test_a_budget_limits_the_rounds_and_the_plan_says_so():
     )
 
 
-def test_the_nearest_results_are_formal_and_of_several_seeds(store):
-    near = planned("privacy.epsilon=2", results=store).facts["nearest"]
-    assert [one.words for one in near] == ["z=3", "z=12", "z=2"]
-    assert (near[0].item, near[0].runs, near[0].low, near[0].high) == ("dppg/fig2", 3, 480, 500)
-    lines = planned("privacy.epsilon=2", results=store).lines()
-    start = "  cartpole, 3 seeds, epsilon 1.27 (zero-out, delta 1e-05): mean return 493.0"
-    assert any(line.startswith(start) for line in lines)
-    assert planned("privacy.epsilon=0.3", results=store).facts["nearest"][0].words == "z=12"
-    other = planned("env=acrobot", "privacy.epsilon=2", results=store)
-    assert other.lines()[-1] == "measured: no formal result of dppg on acrobot in the results store"
-
-
-def test_the_plan_predicts_the_return_and_the_best_split_of_its_users(tmp_path):
-    """By runs with as much noise in the mean; those with other settings do not count."""
-    none = [(146, 16, 0.0, 121.0)]
-    rows = [(146, 16, 1.0, 120.0), (146, 16, 40.0, 20.0), (36, 16, 40.0, 90.0), (36, 16, 1.0, 80.0)]
-    folder = tmp_path / "dppg" / "frontier"
-    folder.mkdir(parents=True)
-    settings = {
-        "privacy.mechanism": "correlated", "privacy.clip": 0.4, "env.user_steps": 64,
-        "algo.user_update": "adam", "algo.lr": 0.006, "algo.log_std_init": 0.0,
-    }  # fmt: skip
-    with (folder / "runs.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, restval="")
-        writer.writeheader()
-        for rounds, users, z, value in rows + none:
-            own = settings | {"privacy.users_per_round": users, "privacy.z": z}
-            run = {"algo": "dppg", "env": "cartpole", "rounds": rounds, "value": value}
-            writer.writerow(run | {"settings": json.dumps(own)})
-    plan = planned("privacy.z=4", results=tmp_path)
-    assert (plan.facts["as_planned"].mean, plan.facts["best_split"].mean) == (120.0, 120.0)
-    assert "  as planned  146 rounds of 64 users: return about 120.0" in "\n".join(plan.lines())
-    little = planned("privacy.z=100", results=tmp_path)  # noise 1.56 of the clip in the mean
-    assert little.facts["as_planned"].mean == pytest.approx(120 - 100 * math.log(25) / math.log(40))
-    assert (little.facts["best_split"].rounds, little.facts["best_split"].users) == (36, 9344 // 36)
-    assert "rounds=36 privacy.users_per_round=259" in little.lines()[-2]
-    many = planned("privacy.z=4", "privacy.population=100_000", results=tmp_path).lines()
-    assert "rounds=146 privacy.users_per_round=684" in many[-2]  # the plan uses 9,344 of them
-    assert (
-        "least number of users at this epsilon: about 7,900 (146 rounds of 54)" in plan.lines()[-1]
-    )
-    noise = 4 / (7884 // 146)  # of the mean, in units of the clip; measured: 1 / 16 and 40 / 16
-    assert 120 - 100 * math.log(noise * 16) / math.log(40) > 0.95 * 121
-    assert planned("privacy.z=4", "privacy.clip=0.5", results=tmp_path).facts["best_split"] is None
-    assert planned("privacy.z=4", "env.user=segment", results=tmp_path).facts["best_split"] is None
-
-
-def test_without_a_store_the_plan_says_so(monkeypatch):
-    monkeypatch.setattr(describe, "store", lambda: None)
-    plan = planned("privacy.epsilon=2")
-    assert plan.facts["nearest"] is None
-    assert plan.lines()[-1].startswith(
-        "measured and predicted: nothing, because there are no results"
-    )
-    assert "--results DIR" in plan.lines()[-1]
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -222,10 +141,9 @@ def test_the_command_prints_the_table_or_json_and_refuses_bad_input(capsys):
         10_000,
         "formal",
     )
-    assert plan["nearest"][0]["env"] == "cartpole"
     assert main(["plan", "privacy.epsilon=2"]) == 0
     assert "epsilon, replace-one" in capsys.readouterr().out
-    for words in (["privacy.epsilo=2"], ["--results", "nowhere"], ["privacy.epsilon=1,2"]):
+    for words in (["privacy.epsilo=2"], ["privacy.epsilon=1,2"]):
         assert main(["plan", *words]) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
 

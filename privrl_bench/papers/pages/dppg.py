@@ -16,6 +16,7 @@ from scipy.stats import ttest_ind
 from privrl_bench.composition.compose import compose
 from privrl_bench.functional.statistics import mean_ci
 from privrl_bench.metrics import shown_epsilon
+from privrl_bench.papers.frontier import Point, best, points, predict, rounds_by_rule
 from privrl_bench.papers.items import finished_runs, read_trivial
 from privrl_bench.papers.pages.store import (
     BLOCKS,
@@ -51,7 +52,6 @@ from privrl_bench.papers.pages.store import (
 )
 from privrl_bench.privacy.accounting.calibrate import z_for
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
-from privrl_bench.reporting.frontier import Point, best, points, predict, rounds_by_rule
 from privrl_bench.reporting.runs import Run, flatten, number
 from privrl_bench.reporting.style import (
     MARKERS,

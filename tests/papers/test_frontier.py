@@ -8,17 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privrl_bench.papers.pages import dppg as frontier
-from privrl_bench.papers.pages.dppg import draw_frontier, predicted
-from privrl_bench.reporting.frontier import (
+from privrl_bench.papers.frontier import (
     _SAME,
     Point,
     best,
-    least_users,
     points,
     predict,
     rounds_by_rule,
 )
+from privrl_bench.papers.pages import dppg as frontier
+from privrl_bench.papers.pages.dppg import draw_frontier, predicted
 from privrl_bench.reporting.run_loader import _KEPT
 
 MEASURED = [
@@ -79,18 +78,6 @@ def test_with_decreasing_returns_more_users_never_predict_less(users, z, more):
         assert many is not None
         assert many.mean >= few.mean - 1e-9
         assert math.isfinite(many.mean)
-
-
-def test_the_least_number_of_users_is_the_first_that_comes_near_the_return_without_noise():
-    noiseless = [Point(10, 8, 0.0, (115.0, 115.0)), Point(40, 8, 0.0, (90.0,))]
-    found = least_users([*MEASURED[:2], *noiseless], 4.0)
-    assert (found.users, found.noiseless) == (400, 115.0)  # noise 0.1 is 4 / 40 in 10 rounds: 110
-    assert (found.split.rounds, found.split.users, found.split.mean) == (10, 40, 110.0)
-    assert best(MEASURED[:2], 390, 4.0).mean < 0.95 * 115
-    assert least_users(MEASURED, 4.0) is None  # nothing without noise
-    assert least_users([*MEASURED[:2], Point(10, 8, 0.0, (200.0,))], 4.0) is None
-    negative = [Point(10, 8, 0.1, (-104.0,)), Point(10, 8, 0.0, (-100.0,))]
-    assert least_users(negative, 1.0).users == 100
 
 
 def test_only_runs_with_the_same_settings_count(tmp_path):
