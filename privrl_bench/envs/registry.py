@@ -38,8 +38,8 @@ NAMESPACE = "privrl_bench"
 OWN = {
     f"{NAMESPACE}/Dosing0-v0": ("dosing:Dosing0Slots", 143),
     f"{NAMESPACE}/Dosing1-v0": ("dosing:Dosing1Slots", 143),
-    f"{NAMESPACE}/RiverSwim-v0": ("riverswim:RiverSwimSlots", 20),
-    f"{NAMESPACE}/Chain-v0": ("chain:ChainSlots", 200),
+    f"{NAMESPACE}/RiverSwim-v0": ("tabular:RiverSwimSlots", 20),
+    f"{NAMESPACE}/Chain-v0": ("tabular:ChainSlots", 200),
     f"{NAMESPACE}/HIV-v0": ("hiv:HivSlots", 200),
 }
 # Tasks of others with vectorised slots, equal to stepping single environments: id -> module:class.
@@ -176,14 +176,14 @@ def env_spec(config: EnvConfig) -> EnvSpec:
 
 
 def tables_of(config: EnvConfig) -> Any:
-    """Return the tables of an environment (`riverswim.Model`), or None if they are not known."""
+    """Return the tables of an environment (`tabular.Model`), or None if they are not known."""
     own = _slots_class(config)
     found = getattr(own, "tables", None)
     return None if found is None or config.max_episode_steps else found(config)
 
 
 def process_of(config: EnvConfig) -> Any:
-    """Return the Markov reward process of an environment with one action (`chain.Process`), or None.
+    """Return the Markov reward process of an environment with one action (`tabular.Process`), or None.
 
     It has no time limit, unlike the problems of `tables_of`.
     """

@@ -68,7 +68,7 @@ class Exact:
     """Expected and optimal return from the start distribution, by dynamic programming.
 
     Args:
-        tables: a `riverswim.Model`; states are observed one-hot.
+        tables: a `tabular.Model`; states are observed one-hot.
         policy: with `probabilities`.
     """
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from privrl_bench.envs.riverswim import model
+from privrl_bench.envs.tabular import model
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.accounting.calibrate import rounds_for
 from privrl_bench.privacy.accounting.cost import ledger_epsilon

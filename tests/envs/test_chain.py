@@ -6,9 +6,9 @@ import pytest
 from helpers import changed, shipped
 from test_slots import assert_same_story
 
-from privrl_bench.envs.chain import ChainSlots, process
 from privrl_bench.envs.registry import env_spec, make_slots, process_of, tables_of
 from privrl_bench.envs.slots import LoopSlots
+from privrl_bench.envs.tabular import ChainSlots, process
 from privrl_bench.errors import ConfigError
 
 CHAIN = shipped("chain")

@@ -6,7 +6,7 @@ from helpers import changed, shipped
 from test_slots import assert_same_story
 
 from privrl_bench.envs.registry import env_spec, make_slots
-from privrl_bench.envs.riverswim import HORIZON, RiverSwimSlots, model
+from privrl_bench.envs.tabular import HORIZON, RiverSwimSlots, model
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.evaluation.tabular import backward, optimal_value, policy_value
 
