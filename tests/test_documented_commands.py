@@ -120,7 +120,7 @@ def test_every_exception_is_shown():
     assert not unused
 
 
-@pytest.mark.fast_every(5)
+@pytest.mark.fast_every(10)
 @pytest.mark.parametrize(
     "command", [c for c in RUN if c.startswith("privrl-bench ")], ids=lambda c: shown(c)[-60:]
 )
@@ -140,7 +140,7 @@ def test_a_training_command_plans(command, plugin, tmp_path, monkeypatch, capsys
     assert plan.lines()
 
 
-@pytest.mark.fast_every(3)
+@pytest.mark.fast_every(5)
 @pytest.mark.parametrize(
     "command", [c for c in RUN if c.startswith("privrl ")], ids=lambda c: shown(c)[-60:]
 )

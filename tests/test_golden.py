@@ -15,7 +15,7 @@ def made(tmp_path_factory):
     return golden.make(tmp_path_factory.mktemp("made"))
 
 
-@pytest.mark.fast_every(3)
+@pytest.mark.fast_every(6)
 @pytest.mark.parametrize("name", golden.cases())
 def test_a_case_is_repeated(name, made):
     exact = RECORDED["machine"] == golden.fingerprint()

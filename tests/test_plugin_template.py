@@ -102,6 +102,7 @@ def test_it_trains_is_reviewed_and_trains_again_with_two_workers(call):
         assert torch.equal(value, tensors(second)[name]), name
 
 
+@pytest.mark.slow
 def test_its_own_tests_pass(call):
     said = call("pytest", "-q", "-p", "no:cacheprovider", "tests", folder=call.source)
     assert "3 passed" in said

@@ -202,6 +202,7 @@ def test_all_rounds_are_accounted_whoever_has_come():
     session.close()
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -266,6 +267,7 @@ def test_two_seeds_together_are_two_seeds_alone():
     lone.close()
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("words", [("algo.act_every=1",), ("algo.act_every=2", "algo.new_users=2")])
 def test_a_session_cut_in_two_is_whole(words):
     whole = session(*words, seeds=(0, 1))

@@ -179,6 +179,7 @@ def test_choices_and_boxes_without_bounds_are_refused(config) -> None:
             check_actions(config.traits.actions, spec, "sac")
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("words", [(), ("privacy.users_per_round=3",), ("algo.memory=50",)])
 def test_a_session_cut_in_two_is_whole(words) -> None:
     assert_cut_in_two_is_whole("sac", *words)

@@ -19,7 +19,7 @@ from privrl_bench.training.trained_policy import read_policy
 from privrl_bench.training.trainer import Trainer
 
 
-@pytest.mark.fast_every(4)
+@pytest.mark.fast_every(10)
 @pytest.mark.parametrize("name", LEARNERS)
 def test_acting_in_a_plain_environment_gives_the_evaluated_returns(name, trained):
     folder = trained(name)
@@ -101,7 +101,7 @@ def test_states_are_integers(trained):
         policy.act(99)
 
 
-@pytest.mark.fast_every(5)
+@pytest.mark.fast_every(7)
 @pytest.mark.parametrize(
     "name", ["categorical", "gaussian", "multi", "dropout", "q", "squashed", "loglinear"]
 )

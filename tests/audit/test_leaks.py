@@ -119,7 +119,7 @@ def test_what_is_found_is_what_is_declared(critic, user, scaling):
     assert report.status == ("heuristic" if report.found else "formal")
 
 
-@pytest.mark.fast_every(2)
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize(
     ("critic", "scope", "adam"), spread(3, CRITICS, ("user", "minibatch"), ("reset", "seeded"))
 )
@@ -146,7 +146,7 @@ def test_observation_and_reward_statistics_are_told_apart(one):
     assert set(report.found) == {OBS if one[0] == "running" else REWARD}
 
 
-@pytest.mark.fast_every(4)
+@pytest.mark.fast_every(6)
 @pytest.mark.parametrize(("critic", "user"), spread(2, CRITICS, ("fresh", "episode")))
 def test_poisson_cohorts(critic, user):
     config = changed(*POISSON, "seed=1", algo={"critic": critic}, env={"user": user})
@@ -154,7 +154,7 @@ def test_poisson_cohorts(critic, user):
     assert set(report.found) == ({CRITIC} if critic == "shared" else set())
 
 
-@pytest.mark.fast_every(3)
+@pytest.mark.fast_every(6)
 @pytest.mark.parametrize(
     ("user", "rewards", "critic"), spread(2, USERS, ("public", "noised"), ("shared", "private"))
 )
@@ -209,7 +209,7 @@ def chained(*words, env="chain"):
     return shrink(compose(later_wins([*words, *few])))[0]
 
 
-@pytest.mark.fast_every(3)
+@pytest.mark.fast_every(6)
 @pytest.mark.parametrize(
     "words",
     [
@@ -339,7 +339,7 @@ def test_pooled_training_is_outside_the_gate(algo):
     assert report.verdict() == "none: not private, everything is outside the gate; 1 path found"
 
 
-@pytest.mark.fast_every(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("algo", ["sac", "ddpg"])
 def test_a_memory_of_all_users_steps_is_outside_the_gate(algo):
     words = (f"algo={algo}", "env=pendulum", "algo.batch=8", "algo.updates=0.1")
@@ -352,7 +352,7 @@ def test_a_memory_of_all_users_steps_is_outside_the_gate(algo):
 OFFLINE = ("env=pendulum", "data.public=0.1", "algo.model_hidden=[6]", "algo.batch=8")
 
 
-@pytest.mark.fast_every(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -369,7 +369,7 @@ def test_training_on_a_dataset_opens_no_path(sets, words):
     assert report.verdict() == "formal: no path around the gate"
 
 
-@pytest.mark.fast_every(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [(0, 0), (2, 0)])
 def test_start_states_of_private_trajectories_are_a_path(sets, place):
     words = (f"data.id={sets}", *OFFLINE, "algo.rollout_start=private")
@@ -445,6 +445,7 @@ def test_rows_that_mix_users_are_found(wrong, monkeypatch):
     assert report.undeclared
 
 
+@pytest.mark.slow
 def test_pooled_training_on_a_dataset_is_outside_the_gate(sets):
     report = find_leaks(
         base("algo=mopo", f"data.id={sets}", *OFFLINE, "algo.model_batch=8"), late=False
@@ -475,6 +476,7 @@ def test_environments(env):
     assert set(assert_as_declared(config).found) == {CARRIED}
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("noise", [{"z": 0.0}, {"noise": "secure"}, {"z": 3.0}])
 def test_the_noise_does_not_matter(noise):
     report = find_leaks(changed(privacy=noise, env={"user": "fresh"}), late=False)
@@ -492,6 +494,7 @@ def test_any_user_of_any_round(index, user):
     assert {seen.round for seen in report.found.values()} == {index}
 
 
+@pytest.mark.slow
 def test_bad_users_of_others_do_not_disturb_it():
     words = (
         "env=gym",

@@ -170,7 +170,7 @@ def test_canary_scores_are_the_gaussians_of_the_claim(z, adjacency):
     assert stats.kstest(inside - start - run.mu, "norm").pvalue > 1e-3
 
 
-@pytest.mark.fast_every(3)
+@pytest.mark.fast_every(6)
 @pytest.mark.parametrize("words", [["rounds=3"], ["total_steps=100"], ["privacy.population=60"]])
 @pytest.mark.parametrize("attack", ["canary", "one-run"])
 def test_the_rounds_are_those_of_the_attack(words, attack, tmp_path, capsys):

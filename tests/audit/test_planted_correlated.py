@@ -206,6 +206,7 @@ def secure(index, settings):
     return SecureNoise()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("honest", "planted", "whitened"),
     [

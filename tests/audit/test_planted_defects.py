@@ -200,6 +200,7 @@ def test_a_fixed_cohort_that_claims_poisson_is_found(monkeypatch):
     assert any("not those of Poisson sampling" in line for line in finding.problems)
 
 
+@pytest.mark.slow
 def test_a_person_who_is_always_in_exceeds_what_poisson_claims():
     """Cohorts filled by arrival: the user is in with probability 1, the claim assumes U / population."""
     config = compose(later_wins([*SMALL, *POISSON]))

@@ -66,6 +66,7 @@ def ending(monkeypatch, stop):
 # --- the three that passed
 
 
+@pytest.mark.slow
 def test_rewards_in_the_results(monkeypatch):
     remembering(monkeypatch, Dppg, mean_reward)
     reporting(monkeypatch, Dppg, "mean_reward")
@@ -196,6 +197,7 @@ def test_a_picture_of_private_returns(monkeypatch):
     assert_caught(formal_small(), "file curve.png", late=True)
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("method", ["log", "finish"])
 def test_a_record_of_wandb(monkeypatch, method):
     """A private metric under the name of a released one, or in the summary."""
@@ -393,7 +395,7 @@ def test_the_size_of_a_cohort_in_the_step(monkeypatch):
     assert report.found["state actor"].substitute == ABSENT
 
 
-@pytest.mark.fast_every(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("edge", ["empty", "full"])
 def test_what_happens_at_the_edges_of_cohorts_only(monkeypatch, edge):
     def edges(users):

@@ -283,7 +283,7 @@ def test_there_are_a_hundred() -> None:
     assert len(BAD) >= 100
 
 
-@pytest.mark.fast_every(3)
+@pytest.mark.fast_every(5)
 @pytest.mark.parametrize("line", BAD)
 def test_a_bad_command_line_is_one_line(
     line: str,

@@ -64,6 +64,7 @@ def test_the_proposed_file_is_the_checked_environment_with_public_constants(tmp_
     assert capsys.readouterr().out.startswith("clock_v0\n")
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     ("words", "name"),
     [(["env=gym", "env.id=MountainCar-v0"], "mountain_car"), (["halfcheetah"], "halfcheetah")],

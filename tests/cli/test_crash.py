@@ -164,6 +164,7 @@ def without_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", os.fdopen(writer, "w"))
 
 
+@pytest.mark.fast_every(5)
 @pytest.mark.parametrize(
     ("main", "words"),
     [

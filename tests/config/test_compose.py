@@ -108,6 +108,7 @@ def test_every_evaluation_composes(algo: str, env: str) -> None:
 EVALUATION = ("algo=gpope", "env=chain", "data.policy=uniform", "privacy.population=50")
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -484,7 +485,7 @@ ASKS = {
 }
 
 
-@pytest.mark.fast_every(4)
+@pytest.mark.fast_every(9)
 @pytest.mark.parametrize("algo", NOT_PRIVATE)
 def test_a_baseline_that_is_asked_for_privacy_names_a_private_algorithm(algo: str) -> None:
     words = f"algo={algo}".split()

@@ -13,6 +13,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.packs.offline import collect
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
     ("line", "rounds", "total_steps"),
     [

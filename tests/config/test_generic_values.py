@@ -62,6 +62,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("algo", ["dppg", "ppo", "reinforce"])
 def test_a_file_of_ones_own_has_the_values_of_env_gym(folder, algo) -> None:
     words = [f"algo={algo}", "privacy.users_per_round=5"]

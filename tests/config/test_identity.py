@@ -56,6 +56,7 @@ def changed(config, key):
     return copied
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("words", RUNS.values(), ids=RUNS)
 def test_every_key_but_the_ignored_ones_changes_the_noise(words):
     config = compose(words)

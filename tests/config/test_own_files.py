@@ -66,7 +66,7 @@ def test_every_group_has_a_case() -> None:
     assert {path.parent.relative_to(folder).as_posix() for path, folder in paths} == set(GROUPS)
 
 
-@pytest.mark.fast_every(4)
+@pytest.mark.fast_every(10)
 @pytest.mark.parametrize("group", GROUPS)
 def test_an_own_file_wins_over_the_packages(group: str, tmp_path: Path, capsys) -> None:
     name, old, new, words, key, value = GROUPS[group]
@@ -208,6 +208,7 @@ def test_every_command_uses_it(folder: str, capsys) -> None:
     assert overrides.own() is None
 
 
+@pytest.mark.slow
 def test_an_own_environment_of_a_packaged_name_is_checked_as_unknown(tmp_path: Path) -> None:
     copy(tmp_path, "env", "cartpole", "id: CartPole-v1", "id: Acrobot-v1")
     assert not describe.unknown(compose([]).env)

@@ -123,6 +123,7 @@ def test_only_a_step_that_reaches_a_stop_is_handed_to_mujoco(monkeypatch) -> Non
     assert step_from(np.array([[1.7999, 0, 0.021, 0]]).T, [-1.0])[0, 0] == 0.0
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("name", TASKS)
 def test_whole_trajectories_are_dm_controls(name) -> None:
     config, seeds = shipped(name), [0, 1, 12345, 2**32 - 1]

@@ -152,7 +152,7 @@ TRAINED = [
 ]
 
 
-@pytest.mark.fast_every(4)
+@pytest.mark.fast_every(8)
 @pytest.mark.parametrize(("algo", "name", "more"), TRAINED)
 def test_training(algo, name, more, tmp_path, capsys):
     out = tmp_path / "run"
@@ -162,7 +162,7 @@ def test_training(algo, name, more, tmp_path, capsys):
     assert json.loads((out / "summary.json").read_text())["status"] == "done"
 
 
-@pytest.mark.fast_every(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "more"), [("Two", ()), ("Picture", ("algo.network=cnn",))])
 def test_no_leaks(name, more):
     run = shrink(compose(words(name, "algo=dppg", "rounds=4", *more)))[0]

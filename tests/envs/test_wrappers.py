@@ -192,6 +192,7 @@ def test_texts_have_none():
         compose(["algo=dppg_text", "env=sentiment_small", "env.wrappers=[wrappers_pkg:Twice]"])
 
 
+@pytest.mark.slow
 def test_a_finished_run_names_them_and_its_policy_gets_them_again(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     monkeypatch.chdir(tmp_path)

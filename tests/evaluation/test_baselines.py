@@ -47,6 +47,7 @@ def test_twenty_evaluations_or_one_after_every_round():
         assert len(times) == expected + 1
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("every", ["auto", "64", "0"])
 def test_evaluations_change_nothing_that_is_trained(tmp_path, every):
     words = [*WORDS, "rounds=4", f"eval.every={every}"]

@@ -60,6 +60,7 @@ def test_episodes_with_non_finite_numbers_are_counted(spoiled):
         assert one.metrics() == {"eval/episodes": EPISODES, "eval/invalid_episodes": count}
 
 
+@pytest.mark.slow
 def test_where_episodes_are_played_does_not_matter(monkeypatch):
     config = own("Clock", kwargs={"spoiled": "reward"})
     counts = [one.invalid for one in evaluated(config)]

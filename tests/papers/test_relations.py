@@ -46,6 +46,7 @@ def test_the_cost_is_that_of_dp_accounting() -> None:
     assert found == pytest.approx(1.0426, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_powers_are_those_of_the_theorem_where_it_holds() -> None:
     # Much noise and many rounds: the loss is Gaussian with deviation 2 sqrt(T) / (n sigma).
     point = {"delta": 1e-5, "sigma": 20.0, "T": 250_000, "n": 1000}

@@ -300,6 +300,7 @@ def test_shown_observations_are_clip_and_noise_by_hand():
         assert (off < 1e-3 * std).all()
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize("user", ["fresh", "episode", "segment"])
 @pytest.mark.parametrize(
     "env", [("env=cartpole",), ("env=pendulum", "env.max_episode_steps=7"), CLOCK]

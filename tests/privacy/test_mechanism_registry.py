@@ -97,6 +97,7 @@ def test_one_user_moves_a_release_by_at_most_one_clip(name):
         assert float((released[0] - released[1]).norm()) <= 0.5 * 1.001
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize("name", AT_THE_GATE)
 def test_an_audit_of_one_release_does_not_contradict_epsilon(name):
     """The user's row is known, all others are zero: the score is the projection on it."""

@@ -106,7 +106,7 @@ def test_add_or_remove_of_cut_or_fixed_cohorts_is_not_analysed_as_that_of_everyb
                 ledger_epsilon(counts, 1e-5)
 
 
-@pytest.mark.fast_every(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("adjacency", Poisson.adjacencies)
 @given(
     z=st.sampled_from([0.5, 1.0, 4.0]),

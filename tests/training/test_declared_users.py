@@ -143,6 +143,7 @@ def test_replicas_and_workers_play_the_same_users(log) -> None:
     assert all(torch.equal(x, found[2][1][name]) for name, x in found[1][1].items())
 
 
+@pytest.mark.slow
 def test_an_evaluation_in_a_process_of_its_own_plays_simulations(log, monkeypatch) -> None:
     monkeypatch.setattr("privrl_bench.evaluation.evaluator._WORTH_A_PROCESS", -1.0)
     monkeypatch.setattr("privrl_bench.evaluation.returns.workers_of", lambda config: 2)

@@ -114,6 +114,7 @@ def test_a_budget_limits_the_rounds_and_the_plan_says_so():
     )
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
     "line",
     [
@@ -148,6 +149,7 @@ def test_the_command_prints_the_table_or_json_and_refuses_bad_input(capsys):
         assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_plan_of_fixed_cohorts_imports_no_accountant():
     """Importing dp-accounting takes over half a second."""
     code = (

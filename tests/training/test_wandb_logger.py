@@ -139,6 +139,7 @@ def test_offline_needs_no_account_and_leaves_the_home_alone(tmp_path):
     assert len(offline_runs(tmp_path / "run")) == 1
 
 
+@pytest.mark.slow
 def test_online_without_a_login_goes_on_offline_and_says_so(tmp_path):
     mode, said = run_alone(tmp_path / "run", tmp_path, "online")
     assert mode == "offline"

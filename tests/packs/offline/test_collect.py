@@ -308,6 +308,7 @@ def test_the_card_has_the_code_that_played_not_that_of_the_end(monkeypatch) -> N
     assert open_dataset("a-v0").card["provenance"] == {"commit": "first"}
 
 
+@pytest.mark.slow
 def test_a_killed_collection_plays_again_what_was_not_saved(monkeypatch) -> None:
     words = ["env=pendulum", "steps=1_000", "runs=3", "together=1", *SMALL]
     assert main([*words, "name=whole-v0"]) == 0

@@ -216,6 +216,7 @@ def test_fewer_users_and_another_share(sets) -> None:
 # --- what does not fit
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
     ("words", "message"),
     [

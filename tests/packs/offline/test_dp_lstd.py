@@ -16,6 +16,7 @@ from privrl_bench.training.trainer import Trainer
 OPEN = ("algo=dp_lstd", "privacy.z=0", "privacy.clip=100", "algo.ridge=0")
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("weighting", ["trajectory", "step"])
 def test_without_clip_noise_and_ridge_it_is_lstd(weighting):
     for task in ((), SWIM[:2]):
@@ -122,6 +123,7 @@ def test_users_who_are_many_give_values_near_the_truth_under_privacy():
     assert errors[1] < zero / 20
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("words", [(), ("algo.weighting=step", "privacy.noise=secure")])
 def test_it_opens_no_path_around_the_gate(words):
     report = find_leaks(config_of("algo=dp_lstd", *words), late=False)

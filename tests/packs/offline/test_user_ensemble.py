@@ -88,6 +88,7 @@ def by_hand(ensemble, start, replica, data, order, config, kind, bound):
     return torch.stack(rows)
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize("kind", ["flat", "layer"])
 @pytest.mark.parametrize("adam", [True, False])
 @pytest.mark.parametrize("bound", [0.02, 100.0])

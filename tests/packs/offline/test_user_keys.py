@@ -223,7 +223,7 @@ def built(name, *words):
     return make_plan([compose(later_wins([*WORDS, *PENDULUM, f"data.id={name}"], words))])
 
 
-@pytest.mark.fast_every(3)
+@pytest.mark.fast_every(6)
 @pytest.mark.parametrize("said", [None, "real", "Simulated", "people", ["simulated"], True])
 def test_seeded_noise_needs_a_card_that_says_simulated(pendulum, said, monkeypatch, tmp_path):
     """The run was `formal` with a note, whatever the dataset was."""

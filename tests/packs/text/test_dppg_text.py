@@ -160,6 +160,7 @@ def test_the_public_baseline_is_the_mean_reward_of_public_prompts(texts):
     assert fixed.state.tensors["baseline"].tolist() == [[pytest.approx(0.7)]]
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("algo", ["dppg", "ppo"])
 def test_replicas_and_resumed_runs_are_the_same_bit_for_bit(texts, algo):
     """Alone, beside others, and restored in the middle."""

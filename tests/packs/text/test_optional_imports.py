@@ -58,6 +58,7 @@ def run_of(folder):
     return RUN.format(arguments=[*small, "eval.episodes=1", f"hydra.run.dir={folder}/run"])
 
 
+@pytest.mark.slow
 def test_environments_and_algorithms_do_not_load_optional_code(tmp_path):
     assert loaded(LAYERS, tmp_path) == []
 

@@ -179,6 +179,7 @@ def test_a_single_run_is_not_to_be_quoted(done):
         assert (folder / place).resolve() == done.resolve()
 
 
+@pytest.mark.slow
 def test_every_run_has_a_line_before_it_starts(done):
     lines = [json.loads(line) for line in (done / "search.jsonl").read_text().splitlines()]
     state = json.loads((done / "search.json").read_text())
@@ -309,6 +310,7 @@ def test_who_scores_acts_on_the_cpu():
     assert score_config(plan.search, trained, 10, 1.0, None).hardware.device == "cpu"
 
 
+@pytest.mark.slow
 def test_the_run_with_the_kept_settings_has_the_largest_cost_of_all_choices(tmp_path):
     """The first value is the cheapest."""
     words = ["privacy.z=choice(4,0.5)", PUBLIC, "tune.public=env.max_episode_steps=9"]
@@ -545,6 +547,7 @@ def test_a_drawn_key_that_changes_the_cost_is_refused(tmp_path):
         searched(tmp_path / "s", "privacy.z=uniform(1,2)", PUBLIC, "tune.runs=fixed(2)")
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("where", ["users", "data", "drawn"])
 def test_a_public_simulator_has_no_users(sets, where):
     """Words that still lead to users' data would make a search of them look free."""
