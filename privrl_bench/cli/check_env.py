@@ -63,12 +63,11 @@ def overrides(words: Sequence[str]) -> list[str]:
 
 
 def as_json(report: EnvReport) -> dict[str, Any]:
-    """The report for programs. Nothing is proposed for an environment with a YAML file (`existing`)."""
+    """The report for programs. Nothing is proposed for an environment that was chosen by its YAML file."""
     return {
         "env": report.label,
         "ok": report.ok,
         "findings": [vars(one) for one in report.findings],
-        "existing": report.existing,
         "yaml": report.proposed,
     }
 
@@ -80,9 +79,7 @@ def as_text(report: EnvReport, run: RunConfig) -> list[str]:
         mark = {"error": "ERROR", "warning": "warn", "fine": "ok"}[one.severity]
         lines.append(f"  {mark:6}{one.check:14}{one.text}")
     lines.append(f"  {'':6}{'values':14}{run.hyperparameter_source}")
-    if report.existing is not None:
-        lines += ["", f"env={report.existing} exists; no YAML file is proposed"]
-    elif report.proposed is not None:
+    if report.proposed is not None:
         name = yaml.safe_load(report.proposed)["name"]
         lines += [
             "",

@@ -171,16 +171,6 @@ def choices(group: str) -> list[str]:
     return sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")})
 
 
-def choice_with_id(env_id: str) -> str | None:
-    """The name of the first YAML file of a Gymnasium id; None where there is none.
-
-    >>> choice_with_id("Hopper-v5"), choice_with_id("my_pkg:MyEnv-v0")
-    ('hopper', None)
-    """
-    line = re.compile(rf"^id: {re.escape(env_id)}(\s|$)", re.M)
-    return next((name for name in choices("env") if line.search(_text("env", name))), None)
-
-
 def _text(group: str, name: str) -> str:
     path = file_of(group, name)
     return "" if path is None else path.read_text(encoding="utf-8")

@@ -23,7 +23,7 @@ import torch
 import yaml
 from gymnasium.utils.env_checker import check_env as gymnasium_checker
 
-from privrl_bench.config.overrides import GENERIC, choice_with_id, choices
+from privrl_bench.config.overrides import GENERIC, choices
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.config.schema.env import wrappers_in_words
 from privrl_bench.envs.construction import make_env, make_unchecked, max_episode_steps
@@ -69,13 +69,11 @@ class EnvReport:
         findings: in the order of the checks.
         proposed: a YAML file with public scaling constants from random actions, ready to use; None: no step
             was possible, or the environment has a file.
-        existing: name of the YAML file that the environment has already; None: it has none.
     """
 
     label: str
     findings: list[EnvFinding] = field(default_factory=list)
     proposed: str | None = None
-    existing: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -120,11 +118,9 @@ def check_env(config: EnvConfig, steps: int = 5000, seconds: float = 20.0) -> En
             played = play(env, steps, seconds)
             found += [*_values(played), *_corners(env, 5.0), *same]
         found += [*_lengths(played, config, spec), _users(config, spec)]
-        existing = _existing(config)
-        known = existing or played.problem or not played.rewards
-        return EnvReport(
-            config.label, found, None if known else _proposal(played, config), existing
-        )
+        new = config.name in GENERIC or config.wrappers
+        possible = new and not played.problem and played.rewards
+        return EnvReport(config.label, found, _proposal(played, config) if possible else None)
 
 
 def brief(config: EnvConfig) -> list[EnvFinding]:
@@ -416,15 +412,6 @@ def _return_std(played: Play) -> float:
 def _short(x: np.ndarray) -> list[float]:
     """Three significant digits."""
     return [float(f"{value:.3g}") for value in x]
-
-
-def _existing(config: EnvConfig) -> str | None:
-    """The name of the YAML file that has this environment, if there is one."""
-    if config.wrappers:
-        return None  # its constants are those of the environment without them
-    if config.name not in GENERIC:
-        return config.name
-    return None if config.id is None or config.kwargs else choice_with_id(config.id)
 
 
 def _proposal(played: Play, config: EnvConfig) -> str:
