@@ -140,8 +140,6 @@ class AlgorithmTerms:
         unit: the privacy unit; None: that of the environment or the dataset.
         caveats: private data that pass the gate: name -> reason.
         notes: assumptions of the guarantee: name -> reason.
-        server_falls_after: share of the rounds after which the server's step, relative to a public unit,
-            falls linearly to 0; None: it is 1 in every round.
         iterations_after: of the loop after the last release, for `after_release` alone.
         policy_guarantee: of a policy that the run is given and does not train.
     """
@@ -149,14 +147,8 @@ class AlgorithmTerms:
     unit: Unit | None = None
     caveats: Mapping[str, str] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
-    server_falls_after: float | None = None
     iterations_after: int = 0
     policy_guarantee: dict[str, Any] | None = None
-
-    def server_steps(self, rounds: int) -> list[float]:
-        """Step size of the server in each round, relative to a public unit."""
-        after = self.server_falls_after
-        return [annealed(1.0, after is not None, i, rounds, after or 0.0) for i in range(rounds)]
 
 
 @dataclass(frozen=True, kw_only=True)

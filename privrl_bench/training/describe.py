@@ -111,7 +111,7 @@ def _table(parts: Plan, r: int, facts: dict[str, Any]) -> list[str]:
     if mechanism.private and not mechanism.one_release:
         how = f"{privacy.mechanism}, {privacy.sampling} sampling"
         rows.append(("z", f"{privacy.z:g}, the noise multiplier ({how})"))
-    if noise := mechanism.describe_noise(r, parts.algo.terms().server_steps(parts.rounds)):
+    if noise := mechanism.describe_noise(r):
         rows.append(("noise", noise))
     for name, value in facts["epsilons"].items():
         text = f"{shown_epsilon(value)} at delta {privacy.delta:g}"
@@ -218,7 +218,7 @@ def describe_plan(parts: Plan, r: int) -> dict[str, Any]:
         "event": gate.event(r).to_dict(),
         **preview_facts(gate, r),
         **({"data": about} if about else {}),
-        **gate.mechanism.plan_entries(r, parts.algo.terms().server_steps(parts.rounds)),
+        **gate.mechanism.plan_entries(r),
     }
 
 
@@ -275,7 +275,7 @@ def announce(parts: Plan, r: int, folder: Path, given: Sequence[str]) -> None:
             source += f"; they were not tuned for {config.env.label}"
     lines.append(("values", source))
     lines += _limits(parts, given)
-    if noise := mechanism.describe_noise(r, parts.algo.terms().server_steps(parts.rounds)):
+    if noise := mechanism.describe_noise(r):
         lines.append(("noise", noise))
     for facts in preview_facts(parts.gate, r).values():
         real = f"epsilon {shown_epsilon(facts['epsilon'])} at delta {config.privacy.delta:g}"

@@ -74,9 +74,8 @@ class Dppg(Algorithm):
         return (actor, *self.critic.blocks(), *self.moments.blocks())
 
     def terms(self) -> AlgorithmTerms:
-        """The caveats of the critic; the server's step may fall."""
-        falls = self.config.anneal_after if self.config.anneal_server else None
-        return AlgorithmTerms(caveats=self.critic.caveats, server_falls_after=falls)
+        """The caveats of the critic."""
+        return AlgorithmTerms(caveats=self.critic.caveats)
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`."""

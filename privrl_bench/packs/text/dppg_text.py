@@ -20,12 +20,11 @@ Source:
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from privrl_bench.algorithms.base import AlgorithmContext, AlgorithmTerms, annealed
+from privrl_bench.algorithms.base import AlgorithmContext, annealed
 from privrl_bench.errors import require
 from privrl_bench.functional.optim import Adam, adam_start, adam_step, project
 from privrl_bench.functional.rng import Streams
@@ -46,11 +45,6 @@ class DppgText(TextAlgorithm):
         there, asked = len(self.task.prompts_eval), config.baseline_prompts
         ok = config.baseline != "public" or asked <= there
         require("algo.baseline_prompts", ok, f"at most the {there} prompts for evaluation", asked)
-
-    def terms(self) -> AlgorithmTerms:
-        """See `TextAlgorithm.terms`; the server's step may fall."""
-        falls = 0.0 if self.config.anneal_server else None
-        return replace(super().terms(), server_falls_after=falls)
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`; with Adam at the server, also its moments."""

@@ -14,7 +14,6 @@ al. 2023, "(Amplified) banded matrix factorization"), so that noise is kept for 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,7 +21,6 @@ import numpy as np
 
 _LEAST = 1e-3  # smaller coefficients are cut where the number of bands is not given
 _MOST_BANDS = 320_000  # c_k of a = 1 falls below `_LEAST` here
-_ITERATES = 100  # whose noise is averaged in `iterate_noise`
 
 
 @dataclass(frozen=True)
@@ -115,32 +113,3 @@ class Strategy:
             known = d[max(0, k - self.bands + 1) : k][::-1]
             d[k] = -float(c[1 : len(known) + 1] @ known)
         return d
-
-    def iterate_noise(self, steps: Sequence[float]) -> tuple[float, float]:
-        """Noise of the iterates, in units of clip * z, of a server that adds each release times its step.
-
-        Args:
-            steps: one for each round.
-
-        Returns:
-            (standard deviation of the last iterate, root mean square over the iterates; of more than 100
-            iterates over 100 of them, evenly spaced).
-
-        >>> [round(x, 2) for x in Strategy.damped_square_root(1.0, 61).iterate_noise([1.0] * 61)]
-        [2.37, 2.21]
-        """
-        alpha, d = np.array(steps), self.inverse(len(steps))
-        ends = np.unique(np.linspace(1, len(alpha), min(len(alpha), _ITERATES)).round()).astype(int)
-        # The noise of round s is in the iterate after `end` rounds with weight sum_t alpha_t d_{t - s}.
-        squares = [float(np.square(_convolved(alpha[:end][::-1], d)[:end]).sum()) for end in ends]
-        last, average = math.sqrt(squares[-1]), math.sqrt(float(np.mean(squares)))
-        return self.scale * last, self.scale * average
-
-
-def _convolved(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """`scipy.signal.fftconvolve` of two vectors; that module takes a third of a second to import."""
-    from scipy import fft
-
-    size = len(a) + len(b) - 1
-    fast = fft.next_fast_len(size, True)
-    return np.asarray(fft.irfft(fft.rfft(a, fast) * fft.rfft(b, fast), fast)[:size])

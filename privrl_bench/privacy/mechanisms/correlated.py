@@ -293,34 +293,17 @@ class Correlated(Gaussian):
             "noise has cancelled it, and is never written; a resumed run begins the correlation anew"
         }
 
-    def plan_entries(self, r: int, steps: Sequence[float]) -> dict[str, Any]:
-        """See `Mechanism.plan_entries`: noise of the iterates, against that of independent noise."""
-        import numpy as np
+    def plan_entries(self, r: int) -> dict[str, Any]:
+        """See `Mechanism.plan_entries`."""
+        found = {"bands": self.strategy.bands, "column_norm": self.strategy.norm()}
+        return {"correlated_noise": {"correlation": self.terms.configs[r].correlation, **found}}
 
-        strategy, alpha = self.strategy, np.array(steps)
-        last, average = strategy.iterate_noise(steps)
-        walk = np.cumsum(alpha**2)
-        return {
-            "correlated_noise": {
-                "correlation": self.terms.configs[r].correlation,
-                "bands": strategy.bands,
-                "column_norm": strategy.norm(),
-                "last_iterate": last / float(np.sqrt(walk[-1])),
-                "average_iterate": average / float(np.sqrt(walk.mean())),
-            }
-        }
-
-    def describe_noise(self, r: int, steps: Sequence[float]) -> str:
+    def describe_noise(self, r: int) -> str:
         """See `Mechanism.describe_noise`."""
-        if not self.terms.configs[r].noise_multiplier:
+        config = self.terms.configs[r]
+        if not config.noise_multiplier:
             return ""
-        noise = self.plan_entries(r, steps)["correlated_noise"]
-        return (
-            f"correlation {noise['correlation']:g} over {noise['bands']} rounds; predicted noise in the "
-            "parameters, if they are the sum of all updates: "
-            f"{noise['last_iterate']:.2f} times that of independent noise after the last round, "
-            f"{noise['average_iterate']:.2f} times on average over the rounds"
-        )
+        return f"correlated over {self.strategy.bands} rounds (privacy.correlation={config.correlation:g})"
 
 
 MECHANISM = Correlated

@@ -101,7 +101,7 @@ class Local(Mechanism):
         told = {"observations": self._devices.observations, "rewards": self._devices.rewards}
         return {"users": self.terms.configs[r].users_per_round, "told": told}
 
-    def plan_entries(self, r: int, steps: Sequence[float]) -> dict[str, Any]:
+    def plan_entries(self, r: int) -> dict[str, Any]:
         """The most that the devices show of one unit in a round, and mu: of one observation, of all."""
         devices = self._devices
         return {
@@ -113,9 +113,9 @@ class Local(Mechanism):
             }
         }
 
-    def describe_noise(self, r: int, steps: Sequence[float]) -> str:
+    def describe_noise(self, r: int) -> str:
         """See `Mechanism.describe_noise`."""
-        plan = self.plan_entries(r, steps)["local"]
+        plan = self.plan_entries(r)["local"]
         rewards = f" and {plan['noised_rewards']} rewards" if plan["noised_rewards"] else ""
         return (
             f"on users' devices: mu {plan['mu_per_observation']:.4g} for one observation, "

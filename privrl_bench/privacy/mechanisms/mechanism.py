@@ -274,12 +274,12 @@ class Description(Declarations):
         """The users' devices, if they add noise. Raises ConfigError: a public range is missing."""
         return None
 
-    def plan_entries(self, r: int, steps: Sequence[float]) -> dict[str, Any]:
-        """Further entries of plan.json. `steps`: of the server (`AlgorithmTerms.server_steps`)."""
+    def plan_entries(self, r: int) -> dict[str, Any]:
+        """Further entries of plan.json."""
         return {}
 
-    def describe_noise(self, r: int, steps: Sequence[float]) -> str:
-        """The noise in words, for the terminal; empty: nothing beyond z. `steps`: see `plan_entries`."""
+    def describe_noise(self, r: int) -> str:
+        """The noise in words, for the terminal; empty: nothing beyond z."""
         return ""
 
 
