@@ -144,13 +144,6 @@ def test_they_are_part_of_the_identity_and_of_the_label():
     assert one != digest(compose(words("env.wrappers=[{name: wrappers_pkg:Twice, k: 3}]")))
 
 
-def test_results_of_the_environment_without_them_are_not_shown_in_a_plan():
-    given = "algo=dppg env=cartpole privacy.z=1 rounds=100 privacy.users_per_round=64"
-    if (nearest := pb.plan(given).facts["nearest"]) is not None:
-        assert nearest
-        assert not pb.plan(f"{given} 'env.wrappers=[wrappers_pkg:Twice]'").facts["nearest"]
-
-
 def test_their_source_is_noted_and_a_change_is_noticed(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     file = tmp_path / "own_wrappers.py"
