@@ -256,12 +256,9 @@ def _check(plugin: Plugin) -> None:
                 raise ConfigError("algo", f"no module {module}, which algorithm {name} names")
         if ("algo", name) not in files:
             raise ConfigError("algo", f"algorithm {name} needs a file algo/{name}.yaml in its conf")
-    for name in plugin.mechanisms:
-        _check_name("privacy.mechanism", name)
-    for name in plugin.samplers:
-        _check_name("privacy.sampling", name)
-    for name in plugin.users:
-        _check_name("users", name)
+    for key in ("mechanisms", "samplers", "users"):
+        for name in getattr(plugin, key):
+            _check_name(key, name)
     for group, name in files:
         if group == "algo" and name not in plugin.algorithms:
             near = suggest(name, plugin.algorithms)

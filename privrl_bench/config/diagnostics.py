@@ -21,20 +21,6 @@ from privrl_bench.errors import ConfigError, suggest
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
-# Choices of Hydra's groups that other packages bring: what to do about one that is not there.
-_NEEDS = "is in an extra that is not installed: pip install 'privrl-bench[{}]'"
-EXTRAS = {
-    "hydra/launcher": {
-        "joblib": _NEEDS.format("joblib"),
-        "ray": f"{_NEEDS.format('ray')}, then pip install --no-deps hydra-ray-launcher",
-        "submitit_local": _NEEDS.format("slurm"),
-        "submitit_slurm": _NEEDS.format("slurm"),
-        **dict.fromkeys(
-            ("ray_aws", "rq"),
-            "is not supported; use joblib, ray, submitit_slurm or submitit_local: docs/scaling.md",
-        ),
-    },
-}
 OPTIONAL_GROUPS = ("tuned", "paper/column")  # the command line may remove them
 
 # Functions of a value: Hydra's for sweeps, and distributions of `privrl tune`.
@@ -80,13 +66,9 @@ def unreadable_value(key: str, value: str) -> ConfigError:
     """The error for a value that Hydra cannot read, or in quotes only, e.g. one that is not ASCII.
 
     >>> print(unreadable_value("env.id", "Wälder-v0").problem)
-    cannot read the value 'Wälder-v0'; quote it for Hydra and for the shell: 'env.id="Wälder-v0"'
+    cannot read the value 'Wälder-v0'; check its brackets and commas, or quote it: 'env.id="Wälder-v0"'
     >>> print(unreadable_value("seed", "rang(5)").problem.partition(";")[0])
     no such function 'rang' (did you mean range?)
-    >>> print(unreadable_value("seed", "range(5").problem)
-    cannot read the value 'range(5': a bracket is not closed; a text with brackets needs quotes
-    >>> print(unreadable_value("privacy.z", "0.5,,1").problem)
-    cannot read the value '0.5,,1': the list has an empty value
     """
     called = re.match(r"(\w+)\(", value)
     if called and called[1] not in (*FUNCTIONS, *CASTS):
@@ -96,21 +78,11 @@ def unreadable_value(key: str, value: str) -> ConfigError:
         )
     if called and called[1] in DISTRIBUTIONS and value.endswith(")"):
         return drawn(key, value)
-    why = ""
-    if any(value.count(left) > value.count(right) for left, right in ("()", "[]", "{}")):
-        why = "a bracket is not closed; a text with brackets needs quotes"
-    elif called:
-        why = f"{called[1]} does not take these arguments"
-    elif re.search(r"^,|,\s*,|,$", value):
-        why = "the list has an empty value"
-    elif re.search(r"\s[\w.]+=", value):
-        why = "it holds two words; give each its own quotes, or none"
-    if why:
-        return ConfigError(key, f"cannot read the value {value!r}: {why}")
     text = value.replace("\\", "\\\\").replace('"', '\\"')
     quoted = shlex.quote(f'{key}="{text}"')
     return ConfigError(
-        key, f"cannot read the value {value!r}; quote it for Hydra and for the shell: {quoted}"
+        key,
+        f"cannot read the value {value!r}; check its brackets and commas, or quote it: {quoted}",
     )
 
 
@@ -182,8 +154,6 @@ def check_choice(override: Override, options: Sequence[str]) -> None:
     group, value = override.key_or_group, override.value()
     if override.is_delete() or isinstance(value, list):
         raise ConfigError(group, f"takes one choice; allowed: {', '.join(options)}")
-    if str(value) not in options and str(value) in (extras := EXTRAS.get(group, {})):
-        raise ConfigError(group, f"{value} {extras[str(value)]}")
     if str(value) not in options:
         near = suggest(str(value), options)
         allowed = ", ".join(options)

@@ -9,6 +9,7 @@ as an uninterrupted one; steps/s and seconds are in `timing.jsonl`.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -60,7 +61,7 @@ FILES = {
 LOCKS = ".locks"  # folder beside run folders
 
 
-def write_atomic(path: Path, content: bytes) -> None:
+def write_atomic(path: Path, content: bytes | memoryview) -> None:
     """Replace a file so that a crash leaves the old content or the new content, never a part."""
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as file:
@@ -247,13 +248,9 @@ class RunDir:
 
     def save_checkpoint(self, content: dict[str, Any]) -> None:
         """Replace checkpoint.pt atomically. `content` has tensors and plain data."""
-        path = self / "checkpoint.pt"
-        temporary = path.with_name(path.name + ".tmp")
-        with temporary.open("wb") as file:
-            torch.save(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        buffer = io.BytesIO()
+        torch.save(content, buffer)
+        write_atomic(self / "checkpoint.pt", buffer.getbuffer())
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """Return the last checkpoint, or None. Raises `ConfigError`: it cannot be read."""

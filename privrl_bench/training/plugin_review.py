@@ -86,11 +86,6 @@ def records(config: RunConfig) -> dict[str, dict[str, Any]]:
     return {audit: record for audit, record in found.items() if record is not None}
 
 
-def passed_since(config: RunConfig, summary: dict[str, Any]) -> bool:
-    """Return whether a finished run is `unreviewed`, and all audits that it needs have passed by now."""
-    return (summary.get("guarantee") or {}).get("status") == UNREVIEWED and not note(config)
-
-
 def write(config: RunConfig, verdict: str, lines: list[str], audit: str = LEAKS) -> Path | None:
     """Record that an audit has passed.
 

@@ -32,7 +32,7 @@ BAD = {
     # a word, a flag
     "privacy.=1": "cannot read 'privacy.=1'",
     "privacy..z=1": "cannot read 'privacy..z=1'",
-    "env.id=Wälder-v0": "env.id: cannot read the value 'Wälder-v0'; quote it for Hydra and for the shell: 'env",
+    "env.id=Wälder-v0": "env.id: cannot read the value 'Wälder-v0'; check its brackets and commas, or quote ",
     "env@foo=hopper": "env: ",
     "--package=x": "--package: goes with --cfg",
     "--config-dir=/nonexistent": "--config-dir: no such folder",
@@ -76,9 +76,9 @@ BAD = {
     "-m privacy.z=1,2,1.0": "privacy.z: 1,2,1.0 has a value twice; give each value once",
     # values that Hydra cannot read
     "-m seed=rang(5)": "seed: no such function 'rang' (did you mean range?); allowed: range, ",
-    "-m seed=range(5": "seed: cannot read the value 'range(5': a bracket is not closed",
-    "-m seed=range(a)": "seed: cannot read the value 'range(a)': range does not take these arguments",
-    "-m privacy.z=0.5,,1": "privacy.z: cannot read the value '0.5,,1': the list has an empty value",
+    "-m seed=range(5": "seed: cannot read the value 'range(5'; check its brackets",
+    "-m seed=range(a)": "seed: cannot read the value 'range(a)'; check its brackets",
+    "-m privacy.z=0.5,,1": "privacy.z: cannot read the value '0.5,,1'; check its brackets and commas",
     "privrl tune algo.lr=logunifrm(1e-3,1e-2)": "algo.lr: no such function 'logunifrm' "
     "(did you mean loguniform?); allowed: ",
     "~privacy": "privacy: takes one choice",
