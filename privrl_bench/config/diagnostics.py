@@ -21,6 +21,20 @@ from privrl_bench.errors import ConfigError, suggest
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
+# Choices of Hydra's groups that other packages bring: what to do about one that is not there.
+_NEEDS = "is in an extra that is not installed: pip install 'privrl-bench[{}]'"
+EXTRAS = {
+    "hydra/launcher": {
+        "joblib": _NEEDS.format("joblib"),
+        "ray": f"{_NEEDS.format('ray')}, then pip install --no-deps hydra-ray-launcher",
+        "submitit_local": _NEEDS.format("slurm"),
+        "submitit_slurm": _NEEDS.format("slurm"),
+        **dict.fromkeys(
+            ("ray_aws", "rq"),
+            "is not supported; use joblib, ray, submitit_slurm or submitit_local: docs/scaling.md",
+        ),
+    },
+}
 OPTIONAL_GROUPS = ("tuned", "paper/column")  # the command line may remove them
 
 # Functions of a value: Hydra's for sweeps, and distributions of `privrl tune`.
@@ -154,6 +168,8 @@ def check_choice(override: Override, options: Sequence[str]) -> None:
     group, value = override.key_or_group, override.value()
     if override.is_delete() or isinstance(value, list):
         raise ConfigError(group, f"takes one choice; allowed: {', '.join(options)}")
+    if str(value) not in options and str(value) in (extras := EXTRAS.get(group, {})):
+        raise ConfigError(group, f"{value} {extras[str(value)]}")
     if str(value) not in options:
         near = suggest(str(value), options)
         allowed = ", ".join(options)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from typing import Any
 
 NAMES = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")
 STOP_SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, name))
+_PAUSE = 0.02  # seconds until an interrupt that was lost is sent again
 _stop: Stop | None = None  # of `catching_signals`
 _preparing = False
 
@@ -130,6 +132,26 @@ def raising_signals() -> Iterator[None]:
         return
     with handling_signals(act):
         yield
+
+
+@contextmanager
+def no_lost_interrupts() -> Iterator[None]:
+    """Send an interrupt again that Python could only report, as one in a destructor or a callback."""
+    before = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        error = unraisable.exc_value
+        if not isinstance(error, KeyboardInterrupt):
+            return before(unraisable)
+        again = threading.Timer(_PAUSE, os.kill, (os.getpid(), exit_code(error) - 128))
+        again.daemon = True
+        again.start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def exit_code(error: KeyboardInterrupt) -> int:

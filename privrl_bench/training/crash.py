@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from privrl_bench.errors import ConfigError
-from privrl_bench.kernels.signals import exit_code, raising_signals
+from privrl_bench.kernels.signals import exit_code, no_lost_interrupts, raising_signals
 
 ERROR_FILE = "error.txt"  # in a run folder
 OUTPUT_ROOT = "outputs"
@@ -75,7 +75,7 @@ def guarded(main: Callable[[], int], interrupted: str = "rerun the same command 
         SystemExit: with another code than 0, which `--help` leaves with.
     """
     try:
-        with raising_signals():
+        with raising_signals(), no_lost_interrupts():
             from privrl_bench.composition.plugins import load_installed
 
             load_installed()

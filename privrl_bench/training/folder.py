@@ -9,7 +9,6 @@ as an uninterrupted one; steps/s and seconds are in `timing.jsonl`.
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
@@ -61,7 +60,7 @@ FILES = {
 LOCKS = ".locks"  # folder beside run folders
 
 
-def write_atomic(path: Path, content: bytes | memoryview) -> None:
+def write_atomic(path: Path, content: bytes) -> None:
     """Replace a file so that a crash leaves the old content or the new content, never a part."""
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as file:
@@ -248,9 +247,13 @@ class RunDir:
 
     def save_checkpoint(self, content: dict[str, Any]) -> None:
         """Replace checkpoint.pt atomically. `content` has tensors and plain data."""
-        buffer = io.BytesIO()
-        torch.save(content, buffer)
-        write_atomic(self / "checkpoint.pt", buffer.getbuffer())
+        path = self / "checkpoint.pt"
+        temporary = path.with_name(path.name + ".tmp")
+        with temporary.open("wb") as file:
+            torch.save(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """Return the last checkpoint, or None. Raises `ConfigError`: it cannot be read."""

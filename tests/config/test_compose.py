@@ -7,6 +7,7 @@ import dataclasses
 import re
 import subprocess
 import sys
+import tomllib
 import types
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import Dpp
 from privrl_bench.composition import hydra_compose as config
 from privrl_bench.composition import plugins
 from privrl_bench.composition.compose import compose
+from privrl_bench.config.diagnostics import check_choice
 from privrl_bench.config.folder_names import LEADING, LENGTH
 from privrl_bench.config.traits import Data
 from privrl_bench.errors import ConfigError
@@ -518,6 +520,30 @@ def test_a_baseline_takes_what_asks_for_no_privacy() -> None:
     words = ["privacy.z=0", "privacy.epsilon=null"]
     assert compose(["algo=ppo", *words]).privacy.mechanism == "none"
     assert compose(["algo=ppo", "privacy=local", "privacy.epsilon=1"])
+
+
+EXTRAS = {
+    "joblib": "pip install 'privrl-bench[joblib]'",
+    "ray": "pip install 'privrl-bench[ray]', then pip install --no-deps hydra-ray-launcher",
+    "submitit_local": "pip install 'privrl-bench[slurm]'",
+    "submitit_slurm": "pip install 'privrl-bench[slurm]'",
+}
+
+
+@pytest.mark.parametrize("launcher", EXTRAS)
+def test_a_launcher_that_is_not_installed_names_its_extra(launcher: str) -> None:
+    (word,) = config.parse([f"hydra/launcher={launcher}"])
+    with pytest.raises(ConfigError) as caught:
+        check_choice(word, ["basic"])
+    expected = (
+        f"hydra/launcher: {launcher} is in an extra that is not installed: {EXTRAS[launcher]}"
+    )
+    assert str(caught.value) == expected
+    check_choice(word, ["basic", launcher])
+    extra = re.search(r"\[(\w+)\]", EXTRAS[launcher])
+    assert extra is not None
+    project = tomllib.loads((config.conf_dir().parent / "pyproject.toml").read_text())["project"]
+    assert extra[1] in project["optional-dependencies"]
 
 
 # --- folder names
