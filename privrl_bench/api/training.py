@@ -88,14 +88,22 @@ def multirun(
     return [read_run(Path(outcome.folder)) for outcome in outcomes]
 
 
-def plan(words: Words = (), /, *, config_dir: str | None = None, **groups: Any) -> PlanReport:
-    """Plan a run: rounds, users, noise, epsilon under both adjacencies.
+def plan(
+    words: Words = (),
+    /,
+    *,
+    config_dir: str | None = None,
+    results: Path | None = None,
+    **groups: Any,
+) -> PlanReport:
+    """Plan a run: rounds, users, noise, epsilon under both adjacencies, measured results near it.
 
     Nothing is trained or written. `privacy.epsilon` alone finds the noise.
 
     Args:
         words: as for `run`.
         config_dir: a folder with YAML files, which win over the package's of their names.
+        results: a results store; None: that of the source tree, if there is one.
         **groups: as for `run`.
 
     Raises:
@@ -107,7 +115,7 @@ def plan(words: Words = (), /, *, config_dir: str | None = None, **groups: Any) 
     with own_folder(config_dir):
         run = compose(words_of(words, groups))
         check_hardware(run)
-        return report_of(make_plan([run]))
+        return report_of(make_plan([run]), 0, results)
 
 
 def load_run(folder: str | Path) -> Run:

@@ -6,13 +6,15 @@ import gc
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from privrl_bench.cli.parsing import CONFIG_DIR, OVERRIDES, Parser
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import own_folder
+from privrl_bench.errors import ConfigError
 from privrl_bench.kernels.machine import check_hardware
 
-ABOUT = """Show rounds, users, noise and epsilon of a run. Trains nothing.
+ABOUT = """Show rounds, users, noise and epsilon of a run, and measured results near it. Trains nothing.
 
 privacy.epsilon=2 alone finds the least noise (privacy.z=auto) with which all rounds cost at most 2.
 With privacy.population=10_000 a user is used once, and there are at most as many rounds as there are users for.
@@ -42,7 +44,15 @@ def _plan(words: Sequence[str], prog: str) -> int:
     parser.add_argument("overrides", nargs="*", metavar="override", help=OVERRIDES)
     parser.add_argument("--config-dir", metavar="DIR", help=CONFIG_DIR)
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        metavar="DIR",
+        help="a results store, DIR/<paper>/<item>/runs.csv (default: outputs/paper of the source tree)",
+    )
     args = parser.read(words)
+    if args.results is not None and not args.results.is_dir():
+        raise ConfigError("--results", f"no such folder: {args.results}")
     with own_folder(args.config_dir):
         config = compose(args.overrides)
         check_hardware(config)
@@ -50,7 +60,7 @@ def _plan(words: Sequence[str], prog: str) -> int:
         from privrl_bench.training.describe import report_of
         from privrl_bench.training.plan import make_plan
 
-        plan = report_of(make_plan([config]))
+        plan = report_of(make_plan([config]), results=args.results)
     lines = [json.dumps(plan.to_dict(), indent=2, allow_nan=False)] if args.json else plan.lines()
     print("\n".join(lines), flush=True)
     return 0

@@ -11,16 +11,15 @@ more users also varies less from user to user.
 
 from __future__ import annotations
 
-import csv
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from privrl_bench.reporting.run_loader import RUNS_FILE
+from privrl_bench.reporting.nearest import stored_rows
 
 ITEMS = ("frontier", "gap", "small_epsilon")
 MOST_NOISE, LEAST_COHORT = 0.05, 16  # of `rounds_by_rule`
@@ -81,21 +80,15 @@ def points(algo: str, env: str, settings: Mapping[str, Any], store: Path) -> lis
     found: dict[tuple[int, int, float], dict[str, float]] = {}
     same_step = settings.get("algo.user_update") == "gradient"  # lr has no effect
     keys = _SAME if same_step else (*_SAME, "algo.lr")
-    for row in _rows(store):
+    for item, row in stored_rows(store, algo=algo, env=env):
         kept = json.loads(row["settings"])
         same = all(kept.get(key) == settings.get(key) for key in keys)
-        if same and row["value"] and (row["algo"], row["env"]) == (algo, env):
+        if same and row["value"] and item.partition("/")[2] in ITEMS:
             users = int(kept["privacy.users_per_round"])
             key = (int(float(row["rounds"])), users, kept["privacy.z"] / users)
             # A seed counts once, also if two items have its run.
             found.setdefault(key, {})[row["seed"]] = float(row["value"])
     return [Point(*key, tuple(values.values())) for key, values in sorted(found.items())]
-
-
-def _rows(store: Path) -> Iterator[dict[str, str]]:
-    for path in sorted(path for one in ITEMS for path in store.glob(f"*/{one}/{RUNS_FILE}")):
-        with path.open(encoding="utf-8", newline="") as file:
-            yield from csv.DictReader(file)
 
 
 def predict(measured: Sequence[Point], users: int, z: float, rounds: int) -> Prediction | None:

@@ -1,4 +1,4 @@
-"""What a run will do and cost, before any training: rounds, users, noise, epsilon."""
+"""What a run will do and cost, before any training: rounds, users, noise, epsilon, and results near it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from privrl_bench.composition.identity import identity
 from privrl_bench.config.overrides import choices, explicit_keys, own_file
 from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.config.schema.env import wrappers_in_words
@@ -19,6 +20,7 @@ from privrl_bench.metrics import again, shown_epsilon
 from privrl_bench.privacy.account import Account
 from privrl_bench.privacy.guarantee import WEAK_DELTA
 from privrl_bench.privacy.rules import rules
+from privrl_bench.reporting.nearest import nearest, store
 from privrl_bench.training.folder import json_safe
 from privrl_bench.training.plan import Plan
 from privrl_bench.training.workers import one_process
@@ -60,6 +62,8 @@ class PlanReport:
             - `rounds_asked`: what `rounds` or `total_steps` say. More than `rounds`: a budget or a population
               limits them.
             - `noise`: a `BlockNoise` of every part of a release; empty where its size is not known.
+            - `nearest`: `Measured` results of the same algorithm and environment, the nearest epsilon first;
+              None: there are no results to compare with.
         text: the lines that are printed.
     """
 
@@ -76,23 +80,31 @@ class PlanReport:
         return self.text
 
 
-def report_of(parts: Plan, r: int = 0) -> PlanReport:
+def report_of(parts: Plan, r: int = 0, results: Path | None = None) -> PlanReport:
     """The plan of replica r.
 
     Args:
         parts: of the run; nothing is simulated and no user's data are read.
         r: the replica.
+        results: a results store; None: that of the source tree, if it exists.
     """
     config, facts = parts.configs[r], describe_plan(parts, r)
     adjacency, epsilon = config.privacy.adjacency, facts["epsilon"]
     facts["epsilons"] = {adjacency: epsilon} | facts["epsilons"] | {adjacency: epsilon}
+    folder, near = results or store(), None
+    if folder is not None:
+        known = facts["algo"], facts["env"], facts["epsilons"]
+        near = nearest(*known, identity(config), folder)
     facts |= {
         "population": config.privacy.population,
         "rounds_asked": _asked(parts, r),
         "noise": _noise(parts, r),
+        "nearest": near,
     }
-    head = f"{facts['algo']} on {facts['env']}"
-    return PlanReport(facts, [head, *_table(parts, r, facts), *_noise_lines(facts["noise"])])
+    more = [*_noise_lines(facts["noise"]), *_nearest_lines(facts)]
+    return PlanReport(
+        facts, [f"{facts['algo']} on {facts['env']}", *_table(parts, r, facts), *more]
+    )
 
 
 def _table(parts: Plan, r: int, facts: dict[str, Any]) -> list[str]:
@@ -187,6 +199,24 @@ def _noise_lines(noise: Sequence[BlockNoise]) -> list[str]:
         "noise in the mean of a round (users needed: for a norm of at most the clip, at this z)",
         *("  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows),
     ]
+
+
+def _nearest_lines(facts: dict[str, Any]) -> list[str]:
+    """Measured results."""
+    if facts["nearest"] is None:
+        return [
+            "measured: nothing, because there are no results here (a wheel has none); give a "
+            "folder of results with --results DIR, such as outputs/paper of the source tree"
+        ]
+    if math.isinf(facts["epsilon"]):
+        return ["measured: results are compared by epsilon, which is infinite here"]
+    if not facts["nearest"]:
+        which = f"{facts['algo']} on {facts['env']}"
+        return [f"measured: no formal result of {which} in the results store"]
+    lines = ["measured, nearest epsilon first"]
+    for one in facts["nearest"]:
+        lines += [f"  {one.line()}", f"      {one.item}: {one.words}"]
+    return lines
 
 
 # --- plan.json

@@ -305,6 +305,7 @@ def test_a_bad_command_line_is_one_line(
         (["report", ".", "--out", ""], "--out"),
         (["evaluate", ""], "RUN"),
         (["explain", ""], "RUN"),
+        (["plan", "--results", ""], "--results"),
         (["check-env", "--config-dir", ""], "--config-dir"),
     ],
 )

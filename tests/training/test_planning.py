@@ -1,5 +1,6 @@
-"""privrl plan: its numbers by hand, and what limits the rounds."""
+"""privrl plan: its numbers by hand, what limits the rounds, and the nearest measured results."""
 
+import csv
 import json
 import math
 import subprocess
@@ -12,6 +13,7 @@ import yaml
 from privrl_bench.cli.main import main
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
+from privrl_bench.reporting.run_loader import COLUMNS
 from privrl_bench.training import describe
 from privrl_bench.training.describe import report_of
 from privrl_bench.training.plan import make_plan
@@ -23,8 +25,30 @@ TINY = (
 )
 
 
-def planned(*words):
-    return report_of(make_plan([compose(words)]))
+def planned(*words, results=None):
+    return report_of(make_plan([compose(words)]), results=results)
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A results store of three settings of dppg on cartpole."""
+    made = {
+        ("dppg", "fig2"): [("z=3", 1.27, "formal", value) for value in (500, 480, 499)]
+        + [("z=12", 0.28, "formal", value) for value in (300, 100, 200)],
+        ("dppg", "leaks"): [("paper", 1.9, "heuristic", 500)] * 3,
+        ("dppg", "tuning"): [("z=2", 1.99, "formal", 7)],
+    }
+    for parts, rows in made.items():
+        folder = tmp_path.joinpath(*parts)
+        folder.mkdir(parents=True)
+        with (folder / "runs.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, restval="")
+            writer.writeheader()
+            for words, epsilon, status, value in rows:
+                one = {"algo": "dppg", "env": "cartpole", "overrides": words, "settings": "{}"}
+                one |= {"objective": "return", "adjacency": "zero-out", "delta": "1e-05"}
+                writer.writerow(one | {"epsilon": epsilon, "status": status, "value": value})
+    return tmp_path
 
 
 def test_the_plan_of_returning_users_has_the_product_of_what_it_names(tmp_path, capsys):
@@ -114,6 +138,26 @@ def test_a_budget_limits_the_rounds_and_the_plan_says_so():
     )
 
 
+def test_the_nearest_results_are_formal_and_of_several_seeds(store):
+    near = planned("privacy.epsilon=2", results=store).facts["nearest"]
+    assert [one.words for one in near] == ["z=3", "z=12", "z=2"]
+    assert (near[0].item, near[0].runs, near[0].low, near[0].high) == ("dppg/fig2", 3, 480, 500)
+    lines = planned("privacy.epsilon=2", results=store).lines()
+    start = "  cartpole, 3 seeds, epsilon 1.27 (zero-out, delta 1e-05): mean return 493.0"
+    assert any(line.startswith(start) for line in lines)
+    assert planned("privacy.epsilon=0.3", results=store).facts["nearest"][0].words == "z=12"
+    other = planned("env=acrobot", "privacy.epsilon=2", results=store)
+    assert other.lines()[-1] == "measured: no formal result of dppg on acrobot in the results store"
+
+
+def test_without_a_store_the_plan_says_so(monkeypatch):
+    monkeypatch.setattr(describe, "store", lambda: None)
+    plan = planned("privacy.epsilon=2")
+    assert plan.facts["nearest"] is None
+    assert plan.lines()[-1].startswith("measured: nothing, because there are no results")
+    assert "--results DIR" in plan.lines()[-1]
+
+
 @pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
     "line",
@@ -144,7 +188,7 @@ def test_the_command_prints_the_table_or_json_and_refuses_bad_input(capsys):
     )
     assert main(["plan", "privacy.epsilon=2"]) == 0
     assert "epsilon, replace-one" in capsys.readouterr().out
-    for words in (["privacy.epsilo=2"], ["privacy.epsilon=1,2"]):
+    for words in (["privacy.epsilo=2"], ["--results", "nowhere"], ["privacy.epsilon=1,2"]):
         assert main(["plan", *words]) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
 
