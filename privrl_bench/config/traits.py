@@ -72,7 +72,6 @@ class Traits:
         microbatch: most users whose rows are computed by the same operations.
         noised_observations: it can learn from users whose devices add the noise, where the gate neither
             clips nor noises.
-        dppg_formula: the plan shows the epsilon of the DPPG paper's formula beside the exact one.
         only_with: setting -> the switch without which it has no effect, both of `algo`.
     """
 
@@ -90,7 +89,6 @@ class Traits:
     replicas: bool = True
     microbatch: int = 16
     noised_observations: bool = True
-    dppg_formula: bool = False
     only_with: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from privrl_bench.composition.identity import identity
-from privrl_bench.config.overrides import choices, explicit_keys, own_file
+from privrl_bench.config.overrides import GENERIC, choices, explicit_keys, own_file
 from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.config.schema.env import wrappers_in_words
 from privrl_bench.envs.check import ERROR, FINE, EnvFinding, brief
@@ -311,7 +311,7 @@ def announce(parts: Plan, r: int, folder: Path, given: Sequence[str]) -> None:
         real = f"epsilon {shown_epsilon(facts['epsilon'])} at delta {config.privacy.delta:g}"
         cohort = f"{facts['users_per_round']:,} users a round ({facts['users']:,} in all)"
         lines.append(("preview", f"noise as of {cohort}, with whom the run would have {real}"))
-    lines.append(("privacy", f"{first}{_for_comparison(parts, r, guarantee.epsilon)}"))
+    lines.append(("privacy", first))
     large = (guarantee.caveats | guarantee.notes).get(WEAK_DELTA)
     if large is not None:
         lines.append(("warning", f"{WEAK_DELTA}: {large}"))
@@ -348,19 +348,6 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _for_comparison(parts: Plan, r: int, epsilon: float) -> str:
-    """Return the paper's number for the run's algorithm; empty: none, or no bound on the run's `epsilon`."""
-    paper = parts.gate.paper_epsilon(r)
-    if math.isinf(paper):
-        return ""
-    if parts.gate.participation is None:
-        bound = f"the moments accountant, a looser bound: {shown_epsilon(paper)}"
-        return f" (for comparison, {bound})" if paper > epsilon else ""
-    if parts.config.algo.traits.dppg_formula:
-        return f" (for comparison, the DPPG paper's formula: {shown_epsilon(paper)})"
-    return ""
-
-
 def _warning(epsilon: float) -> str:
     """Return a warning about an epsilon that is finite and too large to mean much; empty for others."""
     if not WARN < epsilon < math.inf:
@@ -392,15 +379,14 @@ def repeat_warning(account: Account, r: int, round_index: int) -> str:
 
 # --- environments that are none of the package's own
 
-_ANY = ("gym", "dmc")  # environments that stand for any of their kind
 _CHECKED: dict[str, list[EnvFinding]] = {}
 
 
 def unknown(config: EnvConfig) -> bool:
     """Whether the environment is none that the package or a plugin names, or has wrappers."""
     named = config.name in choices("env") and own_file("env", config.name) is None
-    named = named and config.name not in _ANY and not config.wrappers
-    return config.kind in _ANY and not named
+    named = named and config.name not in GENERIC and not config.wrappers
+    return config.kind in GENERIC and not named
 
 
 def check_before_training(config: RunConfig) -> list[EnvFinding]:

@@ -39,7 +39,6 @@ class DppgConfig(NetConfig):
     traits: ClassVar[Traits] = Traits(
         devices=("cpu", "cuda"),
         learns_scaling=True,
-        dppg_formula=True,
         only_with={"anneal_after": "anneal_server"},
     )
 
