@@ -304,7 +304,9 @@ def announce(parts: Plan, r: int, folder: Path, given: Sequence[str]) -> None:
         if source.startswith("algo/"):
             source += f"; they were not tuned for {config.env.label}"
     lines.append(("values", source))
-    lines += _limits(parts, given)
+    named = "rounds" in explicit_keys(given) and parts.users.room(parts.rounds).limits
+    if parts.rounds < (asked := _asked(parts, r)) and not named:
+        lines.append(("rounds", _rounds(parts, r, asked)))
     if noise := mechanism.describe_noise(r):
         lines.append(("noise", noise))
     for facts in preview_facts(parts.gate, r).values():
@@ -320,23 +322,6 @@ def announce(parts: Plan, r: int, folder: Path, given: Sequence[str]) -> None:
     lines += [*(("", line) for line in rest), ("folder", str(folder))]
     print(f"{config.algo.name} on {config.env.label}{z}  seed={config.seed}")
     print("\n".join(f"  {name:7} {text}" for name, text in lines), flush=True)
-
-
-def _limits(parts: Plan, given: Sequence[str]) -> list[tuple[str, str]]:
-    """What a budget covers, and that users limit rounds of which no number was given."""
-    config, by_steps = parts.config, parts.config.total_steps // parts.round_steps
-    lines = []
-    if config.privacy.epsilon is not None:
-        whole = config.rounds or by_steps
-        text = f"covers the whole run ({_count(whole, 'round')})"
-        if parts.rounds < whole:
-            text = f"covers {parts.rounds} of {whole} planned rounds"
-        lines.append(("budget", f"epsilon {shown_epsilon(config.privacy.epsilon)} {text}"))
-    limited = "rounds" not in explicit_keys(given) and parts.rounds < by_steps
-    if limited and parts.users.room(parts.rounds).limits:
-        enough = f"are enough for {parts.rounds} of {by_steps} rounds, each used once"
-        lines.append(("limit", f"{config.privacy.population} users {enough}"))
-    return lines
 
 
 def _count(number: int, what: str) -> str:

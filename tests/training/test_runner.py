@@ -385,7 +385,7 @@ def test_rounds_that_were_asked_for_are_not_limited_by_the_population(tmp_path, 
     small = ["algo=dppg", "env=cartpole", "privacy.users_per_round=2", "privacy.population=12"]
     small += ["plan_only=true", "log=none", *words]
     run([compose(small)], [tmp_path / "run"], [small])
-    assert ("limit   12 users" in capsys.readouterr().out) == (not words)
+    assert ("limited by the population of 12" in capsys.readouterr().out) == (not words)
 
 
 def test_the_first_tail_is_not_forgotten_after_a_resume(tmp_path, monkeypatch):
@@ -492,12 +492,12 @@ def test_a_plan_trains_nothing_and_does_not_block_the_run(tmp_path):
         ),
         (
             "algo=dppg env=cartpole rounds=1 privacy.epsilon=3",
-            "epsilon 3 covers the whole run (1 round)",
+            "plan    1 round of 64 users",
             "moments",
         ),
         (
             "algo=reinforce env=cartpole rounds=9 privacy.epsilon=3",
-            "epsilon 3 covers the whole run (9 rounds)",
+            "plan    9 rounds of ",
             "DPPG",
         ),
     ],
