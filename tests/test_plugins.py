@@ -245,7 +245,7 @@ BAD = {
     "our name": (
         {"__init__.py": INIT.replace('"plugged"', '"dppg"')},
         WORDS,
-        "plugin plug_pkg: algo: the name dppg is taken by privrl_bench",
+        "plugin plug_pkg: algo: the name dppg is taken",
     ),
     "odd name": ({"__init__.py": INIT.replace('"plugged"', '"Plug-ged"')}, WORDS, "got 'Plug-ged'"),
     "no yaml": (
@@ -254,7 +254,7 @@ BAD = {
         "algorithm other needs a file algo/other.yaml",
     ),
     "no folder": ({"__init__.py": INIT.replace('"conf"', '"cnf"')}, WORDS, "path of a folder, got"),
-    "our yaml": ({"conf/env/hopper.yaml": ENV}, WORDS, "env=hopper is taken by privrl_bench"),
+    "our yaml": ({"conf/env/hopper.yaml": ENV}, WORDS, "env=hopper is taken"),
     "group": (
         {"conf/envs/x.yaml": ENV},
         WORDS,

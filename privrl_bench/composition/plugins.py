@@ -38,7 +38,6 @@ from privrl_bench.config.overrides import (
     add_folder,
     added_folders,
     conf_dir,
-    is_packaged,
     keep_own,
     own,
 )
@@ -247,10 +246,8 @@ def _check(plugin: Plugin) -> None:
     for name, where in plugin.algorithms.items():
         _check_name("algo", name)
         modules = _modules(where)
-        known = ALGORITHMS.get(name)
-        if known not in (None, location(*modules)):
-            ours = known is not None and known.module.startswith(f"{_PACKAGE}.")
-            raise ConfigError("algo", f"the name {name} is taken{_owner(ours)}")
+        if ALGORITHMS.get(name) not in (None, location(*modules)):
+            raise ConfigError("algo", f"the name {name} is taken")
         for module in modules:
             if not _exists(module.partition(":")[0]):
                 raise ConfigError("algo", f"no module {module}, which algorithm {name} names")
@@ -271,10 +268,6 @@ def _check(plugin: Plugin) -> None:
 def _check_name(key: str, name: str) -> None:
     if not re.fullmatch(_NAME, name):
         raise ConfigError(key, f"a name has lower-case letters, digits and _, got {name!r}")
-
-
-def _owner(ours: bool) -> str:
-    return " by privrl_bench" if ours else " by another plugin"
 
 
 def _exists(module: str) -> bool:
@@ -301,8 +294,7 @@ def _yaml_files(plugin: Plugin) -> Iterator[tuple[str, str]]:
         _check_name(f"conf: {relative}", path.stem)
         taken = (other / group / path.name for other in (conf_dir(), *added_folders()))
         if any(file.exists() for file in taken):
-            ours = is_packaged(group, path.stem)
-            raise ConfigError("conf", f"{group}={path.stem} is taken{_owner(ours)}")
+            raise ConfigError("conf", f"{group}={path.stem} is taken")
         yield group, path.stem
 
 

@@ -52,10 +52,6 @@ class Trainer:
         """Where the users of a round come from."""
         return self.work.collector
 
-    @collector.setter
-    def collector(self, collector: Collector) -> None:
-        self.work.collector = collector
-
     @property
     def round(self) -> int:
         """Rounds done."""
