@@ -14,7 +14,6 @@ REPORT = LeakReport(
     declared=(),
     open=False,
     found={},
-    reached=(),
     no_test_power=(),
     not_covered=(),
 )
