@@ -9,6 +9,7 @@ from typing import Any
 
 from privrl_bench.api.training import Words, words_of
 from privrl_bench.audit import lower_bound
+from privrl_bench.audit.canary import refuse_unauditable
 from privrl_bench.audit.finding import Finding, Say
 from privrl_bench.audit.leaks import LeakReport
 from privrl_bench.audit.leaks import audit_leaks as run_leak_test
@@ -149,7 +150,7 @@ def audit_epsilon(
     lower_bound.check_simulated(config)  # before sizes and noise
     run = make_plan([config])
     config = run.given[0]
-    lower_bound.check_auditable(config)
+    refuse_unauditable(config)
     guarantee = run.gate.guarantee(0)
     if EPSILON in audits(config):
         check_folder("", FOLDER)

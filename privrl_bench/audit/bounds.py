@@ -142,11 +142,6 @@ def gdp_bound(
 # --- thresholds that do not depend on the scores
 
 
-def middle(mu: float) -> float:
-    """The best threshold between N(0, 1) and N(mu, 1), also for the gdp form."""
-    return mu / 2.0
-
-
 def tail(mu: float, count: int, delta: float, confidence: float) -> float:
     """The threshold with the best expected direct bound for `count` N(0,1) and `count` N(mu,1).
 
@@ -191,7 +186,7 @@ def threshold_bounds(
     """
     far = start + tail(mu, count, delta, confidence)
     return [
-        gdp_bound(inside, outside, start + middle(mu), delta, confidence),
+        gdp_bound(inside, outside, start + mu / 2.0, delta, confidence),
         direct_bound(inside, outside, far, delta, confidence),
     ]
 

@@ -9,7 +9,7 @@ is a path around the gate, and must be a declared caveat.
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -194,7 +194,7 @@ def find_leaks(
         round_index, later = 0, 0
     first = Visit(round_index, user, round_index, round_index + later + 1, evaluated=True)
     with ExitStack() as stack:
-        model = _counterfactual(stack, config, first)
+        model = stack.enter_context(closing(CounterfactualRun(config, first)))
         parts = model.parts
         _check_length(config, parts, first.end)
         late = late and NOT_PRIVATE not in parts.gate.caveats  # else early rounds suffice
@@ -202,7 +202,8 @@ def find_leaks(
         visits = _further_visits(config, first, model, late)
     for visit in visits:
         with ExitStack() as stack:
-            seen.append(_compare(stack, config, visit, _counterfactual(stack, config, visit)))
+            moved = stack.enter_context(closing(CounterfactualRun(config, visit)))
+            seen.append(_compare(stack, config, visit, moved))
     found: dict[str, Difference] = {}
     for difference in (d for one in seen for d in sorted(one.differences, key=lambda d: d.round)):
         found.setdefault(difference.path, difference)
@@ -262,12 +263,6 @@ def _first_rounds(config: RunConfig, first: Visit, model: CounterfactualRun) -> 
     return found
 
 
-def _counterfactual(stack: ExitStack, *what: Any) -> CounterfactualRun:
-    made = CounterfactualRun(*what)
-    stack.callback(made.close)
-    return made
-
-
 def _check_length(config: RunConfig, parts: Plan, rounds: int) -> None:
     """Raise ConfigError: the run has fewer rounds."""
     if config.rounds is not None and parts.rounds < rounds:
@@ -289,7 +284,8 @@ def _compare(
 ) -> _Seen:
     """One visit: the runs side by side, and what differs. `picture`: of the learning curve, too."""
     replaced = [
-        _counterfactual(stack, config, visit, kind, model) for kind in _kinds(visit, model.parts)
+        stack.enter_context(closing(CounterfactualRun(config, visit, kind, model)))
+        for kind in _kinds(visit, model.parts)
     ]
     crafted, runs = replaced[0], [model, *replaced]
     while model.session.round < visit.end and not model.over:

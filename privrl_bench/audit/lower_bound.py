@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from privrl_bench.audit import canary, end_to_end, one_run
-from privrl_bench.audit.canary import refuse_unauditable
 from privrl_bench.audit.finding import Finding, Say
 from privrl_bench.audit.options import ATTACKS, Options
 from privrl_bench.audit.shrink import Cuts
@@ -45,12 +44,6 @@ SMALL = {
     "one-run": Sizes(8, 16, 1, None),
     "end-to-end": Sizes(16, 4, None, [16]),
 }
-
-
-def check_auditable(config: RunConfig) -> None:
-    """Raise `ConfigError` if epsilon is infinite, or if users would be real."""
-    refuse_unauditable(config)
-    check_simulated(config)
 
 
 def check_simulated(config: RunConfig) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privrl_bench.audit.options import Options, check_options
-from privrl_bench.cli.console import print_table
 from privrl_bench.cli.parsing import (
     CONFIG_DIR,
     OVERRIDES,
@@ -22,13 +21,11 @@ from privrl_bench.cli.parsing import (
 )
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError, PrivacyError
-from privrl_bench.metrics import shown_epsilon, shown_measured
 from privrl_bench.training.crash import guarded
 from privrl_bench.training.writable import check_file, check_folder
 
 if TYPE_CHECKING:
     from privrl_bench.api.auditing import EpsilonAudit, LeakAudit
-    from privrl_bench.audit.finding import Finding
 
 ABOUT = "Test the privacy of a configuration on the real training code."
 COMMANDS = {
@@ -203,8 +200,6 @@ def epsilon(
         options=options,
         say=lambda line: print(line, flush=True),
     )
-    if len(found.findings) > 1:
-        _print_overview(found.findings)
     for line in found.contradictions:
         print(f"CONTRADICTION  {line}")
     if found.ok:
@@ -253,16 +248,3 @@ def _epsilon_arguments(words: Sequence[str], prog: str) -> tuple[argparse.Namesp
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def _print_overview(findings: Sequence[Finding]) -> None:
-    """Print the best bound of every attack."""
-    rows = []
-    for finding in findings:
-        claim = "-" if finding.claim is None else shown_epsilon(finding.claim)
-        wrong = bool(finding.exceeded() or finding.problems)
-        measured = shown_measured(finding.best.epsilon)
-        rows.append((finding.attack, claim, measured, "contradiction" if wrong else "ok"))
-    print()
-    print_table(("attack", "claimed epsilon", "measured bound", "verdict"), rows)
-    print()

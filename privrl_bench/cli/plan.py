@@ -22,12 +22,6 @@ With privacy.population=10_000 a user is used once, and there are at most as man
 Example: privrl plan algo=dppg env=cartpole privacy.epsilon=2 privacy.population=10_000"""
 
 
-def main(words: Sequence[str], prog: str = "privrl plan") -> int:
-    """Run the command and return its exit code. Raises `ConfigError`."""
-    with _few_collections():
-        return _plan(words, prog)
-
-
 @contextmanager
 def _few_collections() -> Iterator[None]:
     """No garbage collection of what is imported, also at the end of the process: half of the time."""
@@ -39,7 +33,9 @@ def _few_collections() -> Iterator[None]:
         gc.freeze()
 
 
-def _plan(words: Sequence[str], prog: str) -> int:
+@_few_collections()
+def main(words: Sequence[str], prog: str = "privrl plan") -> int:
+    """Run the command and return its exit code. Raises `ConfigError`."""
     parser = Parser(prog, ABOUT)
     parser.add_argument("overrides", nargs="*", metavar="override", help=OVERRIDES)
     parser.add_argument("--config-dir", metavar="DIR", help=CONFIG_DIR)

@@ -85,7 +85,7 @@ def ideal_scores(mu, count):
 def test_bounds_have_the_power_that_was_computed_elsewhere(z, count, gdp, direct):
     mu = 1 / z
     inside, outside = ideal_scores(mu, count)
-    got = bounds.gdp_bound(inside, outside, bounds.middle(mu), 1e-3, 0.95)
+    got = bounds.gdp_bound(inside, outside, mu / 2.0, 1e-3, 0.95)
     assert got.epsilon == pytest.approx(gdp, rel=0.03, abs=0.02)
     if direct is not None:
         at = bounds.tail(mu, count, 1e-3, 0.95)
@@ -139,7 +139,7 @@ def test_bounds_of_simulated_gaussians_are_above_the_truth_as_seldom_as_they_say
     for _ in range(trials):
         inside, outside = rng.standard_normal(count) + mu, rng.standard_normal(count)
         for bound in (
-            bounds.gdp_bound(inside, outside, bounds.middle(mu), 1e-5, 0.9),
+            bounds.gdp_bound(inside, outside, mu / 2.0, 1e-5, 0.9),
             bounds.direct_bound(inside, outside, at, 1e-5, 0.9),
         ):
             misses[bound.form] += bound.epsilon > truth + 1e-9
