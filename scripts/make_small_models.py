@@ -255,7 +255,9 @@ def make(recipe: Recipe, folder: Path) -> dict[str, Any]:
     clear = [r for r in map(corpus.review, numbers[recipe.reviews :]) if r.opinion != 0.5]
     scores = Scorer(judge, judge_tokenizer, recipe.positions)([r.text for r in clear])
     kind = torch.tensor([r.opinion == 1.0 for r in clear])
-    both = _predictions(judge, judge_tokenizer, [r.text for r in clear], recipe)
+    rows = [row[: recipe.positions] for row in encode(judge_tokenizer, [r.text for r in clear])]
+    with torch.no_grad():
+        logits = torch.cat([judge(input_ids=torch.tensor([row])).logits for row in rows])
     return {
         "what": "a language model and a sentiment classifier of generated film reviews",
         "recipe": asdict(recipe),
@@ -265,7 +267,7 @@ def make(recipe: Recipe, folder: Path) -> dict[str, Any]:
         "test": {
             "reviews": recipe.test_reviews,
             "perplexity": round(perplexity(model, tested), 3),
-            "accuracy": round(float((both == kind).double().mean()), 4),
+            "accuracy": round(float(((logits[:, 1] > logits[:, 0]) == kind).double().mean()), 4),
             "logit_positive": round(float(scores[kind].mean()), 3),
             "logit_negative": round(float(scores[~kind].mean()), 3),
         },
@@ -350,17 +352,6 @@ def _classifier(recipe: Recipe) -> Any:
         label2id={"NEGATIVE": 0, "POSITIVE": 1},
     )
     return transformers.DistilBertForSequenceClassification(config)
-
-
-@torch.no_grad()
-def _predictions(judge: Any, tokenizer: Any, texts: list[str], recipe: Recipe) -> Tensor:
-    """Whether the logit of POSITIVE is the larger one, [B] bool."""
-    found = []
-    for text in texts:
-        row = torch.tensor([encode(tokenizer, [text])[0][: recipe.positions]])
-        logits = judge(input_ids=row).logits[0]
-        found.append(bool(logits[1] > logits[0]))
-    return torch.tensor(found)
 
 
 def main() -> None:
