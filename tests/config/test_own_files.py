@@ -204,7 +204,7 @@ def test_every_command_uses_it(folder: str, capsys) -> None:
     search = ["algo.lr=uniform(1e-3,1e-2)", "tune.score=public", "total_steps=20_000"]
     assert privrl.main(["tune", "--plan", *search, *given]) == 0
     assert "at delta 1e-07" in capsys.readouterr().out
-    assert plan("total_steps=20_000", config_dir=folder).delta == 1e-7
+    assert plan("total_steps=20_000", config_dir=folder).facts["delta"] == 1e-7
     assert overrides.own() is None
 
 
