@@ -8,6 +8,7 @@ from typing import Any
 from privrl_bench.api.auditing import EpsilonAudit, LeakAudit, measure
 from privrl_bench.api.training import RunFailed, RunInterrupted, Words, words_of
 from privrl_bench.audit import lower_bound
+from privrl_bench.audit.canary import refuse_unauditable
 from privrl_bench.audit.finding import Say
 from privrl_bench.audit.leaks import audit_leaks
 from privrl_bench.audit.options import Options, check_options
@@ -130,7 +131,8 @@ def tune_epsilon(
             "tune.public", "the search costs nothing; attack the run with the kept settings alone"
         )
     config, claim = plan.runs[0].config, plan.guarantee
-    lower_bound.check_auditable(config)
+    refuse_unauditable(config)
+    lower_bound.check_simulated(config)
     return measure(
         config,
         claim,
