@@ -9,9 +9,8 @@ import pytest
 from reporting.fake_runs import write_run
 
 from privrl_bench.papers.convergence import read_returns
-from privrl_bench.papers.items import Setting, paper
+from privrl_bench.papers.items import PaperFigure, Setting, paper
 from privrl_bench.papers.pages import collect_results as module
-from privrl_bench.papers.paper_figure import PaperFigure
 from privrl_bench.papers.paper_item import Line, Panel
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from privrl_bench.papers.items import Paper, paper, papers
+from privrl_bench.papers.items import Paper, PaperFigure, paper, papers
 from privrl_bench.papers.pages.store import STORE
-from privrl_bench.papers.paper_figure import PaperFigure
 from privrl_bench.papers.paper_item import Line, Panel
 from privrl_bench.reporting.style import MOST_LINES
 

@@ -18,8 +18,7 @@ from privrl_bench.papers.analytic_figures import (
     relations,
     sign_table,
 )
-from privrl_bench.papers.items import paper
-from privrl_bench.papers.paper_figure import PaperFigure
+from privrl_bench.papers.items import PaperFigure, paper
 from privrl_bench.reporting.table_writer import aligned, parsed
 
 ROOT = Path(__file__).parents[2]

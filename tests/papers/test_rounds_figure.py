@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from privrl_bench.papers.analytic_figures import draw_rounds, rounds_table
-from privrl_bench.papers.items import paper
-from privrl_bench.papers.paper_figure import PaperFigure
+from privrl_bench.papers.items import PaperFigure, paper
 from privrl_bench.reporting.style import MOST_LINES
 from privrl_bench.reporting.table_writer import ABSENT, aligned, parsed
 

@@ -5,7 +5,7 @@ import pytest
 
 from privrl_bench.packs.offline.datasets.trajectories import Trajectories
 from privrl_bench.papers import states
-from privrl_bench.papers.paper_figure import PaperFigure
+from privrl_bench.papers.items import PaperFigure
 
 
 def test_quartiles_are_of_the_states_before_every_step(tmp_path, monkeypatch) -> None:

@@ -13,8 +13,8 @@ from fake_runs import write_run, write_sweep
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from privrl_bench.papers.items import PaperFigure
 from privrl_bench.papers.pages import collect_results
-from privrl_bench.papers.paper_figure import PaperFigure
 from privrl_bench.papers.paper_item import Line, Panel
 from privrl_bench.reporting.run_loader import (
     by_key,

@@ -34,14 +34,15 @@ from privrl_bench.papers.convergence import (
     write_returns,
 )
 from privrl_bench.papers.items import (
+    KINDS,
     Paper,
+    PaperFigure,
     Setting,
     finished_runs,
     read_trivial,
     trivial_scores,
     write_trivial,
 )
-from privrl_bench.papers.paper_figure import KINDS, PaperFigure
 from privrl_bench.papers.paper_item import Item, write_item
 from privrl_bench.papers.states import RANGES_FILE
 from privrl_bench.reporting.plots import curves, not_drawn, return_against_epsilon
