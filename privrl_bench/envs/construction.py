@@ -14,7 +14,7 @@ import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.slots import log_mujoco_warnings
-from privrl_bench.envs.spaces import check_spaces, select_parts
+from privrl_bench.envs.spaces import check_shape, check_spaces, select_parts
 from privrl_bench.envs.wrappers import NewEachEpisode, import_module, what, wrapped
 from privrl_bench.errors import ConfigError, first_line, suggest
 
@@ -90,12 +90,7 @@ def check_reset(config: EnvConfig, env: Any) -> None:
         raise ConfigError(
             "env.id", f"the first reset of {config.label} raised {what(error)}"
         ) from error
-    if shape != env.observation_space.shape:
-        raise ConfigError(
-            "env.id",
-            f"the first reset of {config.label} returned an observation of shape {shape}, its "
-            f"observation_space has shape {env.observation_space.shape}",
-        )
+    check_shape(env, shape, config.label)
 
 
 def max_episode_steps(config: EnvConfig, env: Any) -> int:

@@ -260,3 +260,22 @@ def actions_in_words(space: Any, stretch: bool) -> str:
 def _shown(space: Any) -> str:
     """A space as Gymnasium writes it, on one line."""
     return textwrap.shorten(str(space), _SHOWN, placeholder=" ...")
+
+
+def check_shape(env: Any, shape: tuple[int, ...], label: str) -> None:
+    """Refuse the first observation of an environment if its shape is not that of the observation space.
+
+    Args:
+        env: The environment that returned it.
+        shape: Of the observation.
+        label: The environment's name in messages.
+
+    Raises:
+        ConfigError: They differ.
+    """
+    if shape != env.observation_space.shape:
+        raise ConfigError(
+            "env.id",
+            f"the first reset of {label} returned an observation of shape {shape}, its "
+            f"observation_space has shape {env.observation_space.shape}",
+        )

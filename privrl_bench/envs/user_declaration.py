@@ -13,7 +13,9 @@ from numbers import Integral
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
+from privrl_bench.envs.spaces import check_shape
 from privrl_bench.errors import ConfigError
 
 _SIGNATURE = "reset(self, *, seed=None, options=None)"
@@ -78,7 +80,8 @@ def checked_users(env: Any, label: str) -> int | None:
         See `declared_users`.
 
     Raises:
-        ConfigError: `reset` does not take `options`, or fails with the options of a simulation.
+        ConfigError: `reset` does not take `options`, fails with the options of a simulation, or returns an
+            observation of the wrong shape.
     """
     users = declared_users(env, label)
     if users is None:
@@ -92,13 +95,15 @@ def checked_users(env: Any, label: str) -> int | None:
             )
     options = reset_options(None)
     try:
-        env.reset(seed=0, options=options)
+        obs, _ = env.reset(seed=0, options=options)
+        shape = np.shape(obs)
     except Exception as error:
         raise ConfigError(
             "env",
             f"{label} declares {users} users, so reset(options={options}) must start a simulation; it raised "
             f"{type(error).__name__}: {error}",
         ) from None
+    check_shape(env, shape, label)
     return users
 
 

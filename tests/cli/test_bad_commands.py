@@ -395,6 +395,12 @@ def test_an_environment_that_cannot_be_used(
     assert [path.name for path in tmp_path.iterdir()] == ["own_pkg.py"]
 
 
+@pytest.mark.usefixtures("own_pkg")
+def test_a_wrong_shape_of_declared_users_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    code = code_of(f"{GYM}own_pkg:Ward-v0 +env.kwargs.broken=shape")
+    check(code, capsys.readouterr().err, OWN["shape"].replace("Own-v0", "Ward-v0"))
+
+
 @pytest.mark.parametrize("command", ["", "privrl check-env "])
 @pytest.mark.usefixtures("own_pkg")
 def test_an_environment_without_spaces(command: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -276,7 +276,7 @@ class EvaluationAlgorithm(Algorithm):
         return behavior_probs_of(self.target, users.obs, users.actions) / behaviour
 
     def steps_of(self, users: UserBatch, share: Tensor) -> Steps:
-        """Convert users to `functional.policy_evaluation.Steps`.
+        """Convert users to `policy_evaluation.Steps`.
 
         Args:
             users: Of a round, padded, `unpadded` or `flat_steps`.
