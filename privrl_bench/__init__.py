@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from privrl_bench.api.auditing import audit_epsilon, audit_leaks
     from privrl_bench.api.explaining import explain
     from privrl_bench.api.policies import evaluate, export, load_policy
-    from privrl_bench.api.training import RunFailed, RunInterrupted, load_run, multirun, plan, run
+    from privrl_bench.api.training import (
+        RunFailed,
+        RunInterrupted,
+        compare,
+        load_run,
+        multirun,
+        plan,
+        run,
+        runs,
+    )
     from privrl_bench.audit.options import Options as AuditOptions
     from privrl_bench.composition.plugins import Plugin, register
     from privrl_bench.errors import ConfigError
@@ -33,6 +42,7 @@ _WHERE = {
     "RunInterrupted": "api.training",
     "audit_epsilon": "api.auditing",
     "audit_leaks": "api.auditing",
+    "compare": "api.training",
     "evaluate": "api.policies",
     "explain": "api.explaining",
     "export": "api.policies",
@@ -42,6 +52,7 @@ _WHERE = {
     "plan": "api.training",
     "register": "composition.plugins",
     "run": "api.training",
+    "runs": "api.training",
 }
 __all__ = [
     "AuditOptions",
@@ -51,6 +62,7 @@ __all__ = [
     "RunInterrupted",
     "audit_epsilon",
     "audit_leaks",
+    "compare",
     "evaluate",
     "explain",
     "export",
@@ -60,6 +72,7 @@ __all__ = [
     "plan",
     "register",
     "run",
+    "runs",
 ]
 
 
@@ -81,4 +94,4 @@ def _added() -> dict[str, str]:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_WHERE, *_added()})
+    return sorted({*_WHERE, *_added()})

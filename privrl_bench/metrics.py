@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,20 @@ def check_declared(row: dict[str, float]) -> None:
 
 def visible(row: dict[str, float]) -> dict[str, float]:
     """The part of `row` that may leave the machine: everything but private metrics."""
-    return {name: value for name, value in row.items() if METRICS[name].visibility != "private"}
+    return split(row)[0]
+
+
+KEYS = ("round", "steps")  # of every row
+
+
+def split(row: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The public and the private part of a row, each with `KEYS`; undeclared names are private."""
+    parts: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    for name, value in row.items():
+        private = name not in METRICS or METRICS[name].visibility == "private"
+        for part in parts if name in KEYS else (parts[private],):
+            part[name] = value
+    return parts
 
 
 def shown_epsilon(epsilon: float, digits: int = 4) -> str:

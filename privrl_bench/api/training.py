@@ -15,8 +15,11 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import explicit_keys, own_folder
 from privrl_bench.errors import ConfigError
 from privrl_bench.kernels.machine import check_hardware
+from privrl_bench.reporting.page import counted, write_report
 from privrl_bench.reporting.run_loader import load_run as read_run
+from privrl_bench.reporting.run_loader import load_runs
 from privrl_bench.reporting.runs import Run
+from privrl_bench.reporting.tables import Group, summarise
 from privrl_bench.training.describe import PlanReport
 from privrl_bench.training.sweep import Outcome
 
@@ -121,12 +124,58 @@ def plan(
 def load_run(folder: str | Path) -> Run:
     """Load a run folder, finished or not.
 
+        run = pb.load_run("outputs/dppg/cartpole/epsilon=1,seed=0")
+        print(run.final_value, run.epsilon, run.guarantee_status)
+        run.frame()
+
     Raises:
         ConfigError: there is no run in this folder.
     """
     if not (Path(folder) / "status.json").exists():
         raise ConfigError("", f"{folder} is not a run folder: it has no status.json")
     return read_run(Path(folder))
+
+
+def runs(folder: str | Path) -> list[Run]:
+    """Load all run folders at or below a folder, finished or not, in order of their paths.
+
+        every = pb.runs("outputs")
+        best = max((run for run in every if run.state == "done"), key=lambda run: run.final_value)
+        print(best.folder, best.epsilon)
+
+    Raises:
+        ConfigError: there is no such folder.
+    """
+    if not Path(folder).is_dir():
+        raise ConfigError("", f"there is no folder {folder}")
+    return load_runs(Path(folder))
+
+
+def compare(
+    runs: str | Path | Iterable[Run], *, where: Iterable[str] = (), out: str | Path | None = None
+) -> list[Group]:
+    """Compare runs over seeds: one group for each algorithm, environment and setting.
+
+        for group in pb.compare("outputs", where=["env=cartpole"], out="report"):
+            print(group.label, group.count, group.mean, group.values)
+
+    Args:
+        runs: a folder, or runs; those that are not finished do not count.
+        where: `key=value` of the runs that count, as `privrl report --where`.
+        out: a folder for the tables, figures and page of `privrl report`; None: nothing is written.
+
+    Returns:
+        The groups, in the order of the table.
+
+    Raises:
+        ConfigError: no finished run; or no run has the setting.
+    """
+    every = load_runs(Path(runs)) if isinstance(runs, str | Path) else list(runs)
+    kept, notes = counted(every, where)
+    if out is not None:
+        Path(out).mkdir(parents=True, exist_ok=True)
+        write_report(kept, Path(out), "comparison", notes)
+    return summarise(kept)
 
 
 def words_of(words: Words, groups: Mapping[str, Any]) -> list[str]:

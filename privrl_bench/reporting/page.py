@@ -1,13 +1,27 @@
-"""One self-contained HTML page: figures, tables, guarantees and provenance."""
+"""The report of runs: tables, plots, and one self-contained HTML page with them and their provenance."""
 
 from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import combinations
 from pathlib import Path
 
-from privrl_bench.reporting.runs import Run
+import numpy as np
+
+from privrl_bench.errors import ConfigError
+from privrl_bench.functional.statistics import FEWEST, improvement
+from privrl_bench.reporting.plots import (
+    curves,
+    not_drawn,
+    not_monotone,
+    profiles,
+    return_against_epsilon,
+)
+from privrl_bench.reporting.runs import Run, of_one_length, selected, usable
+from privrl_bench.reporting.table_writer import short
+from privrl_bench.reporting.tables import Group, cells, legend, summarise, write_tables
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c2430; max-width: 76rem;
@@ -88,3 +102,92 @@ def _cell(text: str) -> str:
     return (
         f"<td class='{kind}'>{html.escape(text)}</td>" if kind else f"<td>{html.escape(text)}</td>"
     )
+
+
+# --- the report of runs
+
+
+def counted(
+    runs: Sequence[Run], where: Iterable[str] = (), all_lengths: bool = False
+) -> tuple[list[Run], list[str]]:
+    """(finished runs that a report counts, notes about them).
+
+    Args:
+        runs: of any kind.
+        where: `key=value` that they have, see `runs.selected`.
+        all_lengths: also runs of other lengths than most have, see `runs.of_one_length`.
+
+    Raises:
+        ConfigError: no run is left.
+    """
+    kept = usable(runs)
+    if not kept:
+        raise ConfigError("DIR", "there is no finished run")
+    kept = selected(kept, where)
+    kept, other = (kept, []) if all_lengths else of_one_length(kept)
+    notes = [f"left out, of another length: {one} (--all-lengths has them)" for one in other]
+    return kept, [*notes, *not_monotone(summarise(kept))]
+
+
+def write_report(runs: Sequence[Run], out: Path, title: str, notes: Sequence[str] = ()) -> Path:
+    """Write tables, plots and index.html.
+
+    Args:
+        runs: of any kind; those that are not finished are counted out.
+        out: an existing folder.
+        title: of the page.
+        notes: below the table.
+
+    Returns:
+        The path of the page.
+    """
+    rows = summarise(runs)
+    write_tables(rows, out)
+    head, lines = cells(rows)
+    parts = [table("Final returns", head, lines, legend(rows)), *map(paragraph, notes)]
+    reason = not_drawn(runs)
+    if reason:
+        parts.append(paragraph(reason))
+    else:
+        curves(runs, out / "curves.png")
+        bars = "mean over seeds; the legend says what the bars are"
+        parts.append(picture("Learning curves", out / "curves.png", bars))
+    return_against_epsilon(runs, out / "return_against_epsilon.png")
+    parts.append(picture("Return against epsilon", out / "return_against_epsilon.png"))
+    if not reason and any(len(run.curve("exact/regret")[0]) for run in runs):
+        curves(runs, out / "regret.png", "exact/regret", "cumulative regret")
+        parts.append(picture("Regret", out / "regret.png", "expected, by dynamic programming"))
+    many = [group for group in rows if group.seeds >= FEWEST]
+    if many and not reason:
+        profiles(many, out / "profiles.png")
+        caption = "share of a group's seeds whose final return is above a threshold"
+        parts.append(picture("Performance profiles", out / "profiles.png", caption))
+    pairs = comparisons(many)
+    if pairs:
+        parts.append(
+            table(
+                "Probability of improvement",
+                ("env", "X", "Y", "P(X > Y)", "95 % interval"),
+                pairs,
+                f"probability that a seed of X ends above one of Y; bootstrap over seeds, of {FEWEST} or more",
+            )
+        )
+    page = out / "index.html"
+    write_page(page, f"privrl_bench: {title}", parts, runs)
+    return page
+
+
+def comparisons(groups: Sequence[Group]) -> list[list[str]]:
+    """Return the probability of improvement for every pair of groups of one environment."""
+    lines = []
+    for one, other in combinations(groups, 2):
+        measure = one.runs[0].measure
+        if one.env != other.env or measure is not other.runs[0].measure:
+            continue
+        x, y = ([run.final_value for run in group.runs] for group in (one, other))
+        if measure.direction == "down":
+            x, y = y, x
+        value, low, high = improvement(x, y, np.random.default_rng(0))
+        spread = f"{short(low, 2)} to {short(high, 2)}"
+        lines.append([one.env, one.label, other.label, f"{value:.2f}", spread])
+    return lines

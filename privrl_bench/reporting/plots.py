@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,9 @@ import numpy as np
 from privrl_bench.evaluation.objective import RETURN, Objective
 from privrl_bench.functional.statistics import interval_name, profile, shown_interval
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.reporting.runs import ENVIRONMENT_STEPS, Run, nested, number, usable
+from privrl_bench.reporting.runs import ENVIRONMENT_STEPS, Run, number, usable
 from privrl_bench.reporting.style import (
     MOST_LINES,
-    PALETTE,
     LineMark,
     Look,
     curve,
@@ -29,6 +28,7 @@ from privrl_bench.reporting.style import (
     level,
     looks,
     looks_of_panels,
+    note,
     returns_of,
     steps_axis,
 )
@@ -70,6 +70,7 @@ def curves(
             _declare(axes, members, metric)
             for at, group in enumerate(members):
                 _group_curve(axes, group, look[id(group)], metric, (at, len(members)))
+            _note_bars(axes, members)
             axes.set_title(env)
             measure = _measure(members)
             steps_axis(
@@ -95,7 +96,7 @@ def profiles(groups: Sequence[Group], path: Path) -> None:
                 share = profile(group.values, at)
                 one = look[id(group)]
                 drawn: Any = {"color": one.colour, "linestyle": one.dash, "where": "post"}
-                axes.step(at, share, **drawn, label=group.label)
+                axes.step(at, share, **drawn, label=f"{group.label} ({group.count})")
             axes.set_title(env)
             axes.set_xlabel(f"final {_measure(members).label}")
             axes.set_ylabel("share of seeds above")
@@ -104,10 +105,10 @@ def profiles(groups: Sequence[Group], path: Path) -> None:
 
 
 def return_against_epsilon(runs: Sequence[Run], path: Path) -> None:
-    """Final return against epsilon, one point per noise multiplier with an interval over seeds.
+    """Final return against epsilon: one line for each algorithm and setting, with intervals over seeds.
 
-    The legend names the interval; see `interval_name`.
-    Runs without a finite epsilon are levels. One panel per environment.
+    The legend names the interval; see `interval_name`. Runs that are not private are levels. One panel per
+    environment.
     """
     panels = _by_env(group_runs(usable(runs)), most=None)
     with figure(path, len(panels), vector=True) as places:
@@ -120,29 +121,74 @@ def return_against_epsilon(runs: Sequence[Run], path: Path) -> None:
         legend(places)
 
 
-def _epsilon_panel(axes: Any, groups: Sequence[Group]) -> None:
-    lines: dict[tuple[str, str, float], list[Group]] = {}
+def epsilon_lines(groups: Sequence[Group]) -> list[tuple[str, list[Group]]]:
+    """(label, groups in order of epsilon) of the lines of return against epsilon, of one environment.
+
+    Settings that change epsilon only are on one line, unless it would have two points at one epsilon. A group
+    that is not private is a line of its own.
+    """
+    found: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
-        epsilon = group.epsilon
-        if math.isinf(epsilon):
-            lines[group.algo, group.label, epsilon] = [group]
-        elif epsilon > 0:
-            lines.setdefault((group.algo, group.variant, 0.0), []).append(group)
+        if group.epsilon > 0 and math.isfinite(group.epsilon):
+            found.setdefault((group.algo, group.line), []).append(group)
+    lines: list[tuple[str, list[Group]]] = []
+    for (algo, line), members in found.items():
+        parts: dict[str, list[Group]] = {line: members}
+        if len({shown_epsilon(one.epsilon) for one in members}) < len(members):
+            parts = {}
+            for one in members:
+                parts.setdefault(one.variant, []).append(one)
+        for variant, some in parts.items():
+            label = ", ".join(part for part in (algo, variant) if part)
+            lines.append((label, sorted(some, key=lambda one: one.epsilon)))
+    return lines + [(one.label, [one]) for one in groups if math.isinf(one.epsilon)]
+
+
+def not_monotone(groups: Sequence[Group]) -> list[str]:
+    """A sentence for each larger epsilon with a worse mean, which says whether the intervals overlap."""
+    found = []
+    for env, members in _by_env(groups, most=None):
+        for label, line in epsilon_lines(members):
+            for one, more in pairwise(line):
+                better = (one.mean > more.mean) == (one.measure.direction == "up")
+                if one.mean == more.mean or not better:
+                    continue
+                ends = [shown_interval(group.values) for group in (one, more)]
+                what = "one seed each shows no spread"
+                if not np.isnan(ends).any():
+                    apart = ends[0][0] > ends[1][1] or ends[1][0] > ends[0][1]
+                    bars = {interval_name(group.seeds) for group in (one, more)} - {"95 % interval"}
+                    name = "ranges over seeds" if bars else "95 % intervals"
+                    what = f"their {name} {'do not overlap' if apart else 'overlap'}"
+                values = [
+                    f"{g.measure.show(g.mean)} at epsilon {shown_epsilon(g.epsilon)}"
+                    for g in (more, one)
+                ]
+                found.append(
+                    f"{label} on {env}: {one.measure.name} {values[0]}, {values[1]}; {what}"
+                )
+    return found
+
+
+def _epsilon_panel(axes: Any, groups: Sequence[Group]) -> None:
+    lines = epsilon_lines(groups)
+    marks = [LineMark(some[0].algo, status=_status(some[0])) for _, some in lines]
+    known: list[float] = []
     axes.set_xscale("log")
-    known = []
-    marks = [LineMark(key[0], status=_status(members[0])) for key, members in lines.items()]
-    for at, (key, look) in enumerate(zip(lines, looks(marks), strict=True)):
-        members = sorted(lines[key], key=lambda one: one.epsilon)
+    for at, ((label, members), look) in enumerate(zip(lines, looks(marks), strict=True)):
         mean, low, high = np.array([_spread(one.runs) for one in members]).T
-        label = ", ".join(part for part in key[:2] if part) + f" ({_status(members[0])} guarantee)"
-        if math.isinf(key[2]):
-            label = f"{key[1]}: not private{_of_bars(members)}"
-            level(axes, look, label, float(mean[0]))
-        else:
-            x = [one.epsilon for one in members]
-            known += x
-            label += _of_bars(members)
-            dots(axes, look, label, x, mean, (low, high), (at, len(lines)))
+        counts = sorted({one.seeds for one in members})
+        seeds = f"{' to '.join(map(str, counts[:: max(1, len(counts) - 1)]))} seeds"
+        if math.isinf(members[0].epsilon):
+            level(axes, look, f"{label} ({members[0].count})", float(mean[0]))
+            continue
+        x = [one.epsilon for one in members]
+        known += x
+        status = _status(members[0])
+        told = "" if status == "formal" else f", {status}"
+        one_label = f"{label}{told} ({members[0].count if counts == [1] else seeds})"
+        dots(axes, look, one_label, x, mean, (low, high), (at, len(lines)))
+    _note_bars(axes, [one for _, some in lines for one in some if math.isfinite(one.epsilon)])
     epsilon_axis(axes, known, f"epsilon ({_delta_text(groups)})")
     if not lines:
         empty(axes, "no finished run")
@@ -156,9 +202,7 @@ def _group_curve(
     if not steps:
         return
     mean = np.array([np.mean([one[step] for one in points]) for step in steps])
-    count = f"{len(points)} seed{'s' if len(points) > 1 else ''}"
-    name = f"{count}{_of_bars([group])}"
-    label = f"{group.label} ({name}, epsilon {shown_epsilon(group.epsilon)})"
+    label = f"{group.label} ({group.count})"
     ends = None
     if len(points) > 1:
         spread = np.array([shown_interval([one[step] for one in points]) for step in steps])
@@ -174,10 +218,11 @@ def _spread(runs: Sequence[Run]) -> tuple[float, float, float]:
     return (mean, mean, mean) if math.isnan(low) else (mean, low, high)
 
 
-def _of_bars(groups: Sequence[Group]) -> str:
-    """What the bars of points are, for a legend."""
-    names = dict.fromkeys(interval_name(len(group.runs), "seeds") for group in groups)
-    return "".join(f", {name}" for name in names if name)
+def _note_bars(axes: Any, groups: Sequence[Group]) -> None:
+    """Say in the legend what the bars of these groups are."""
+    names = dict.fromkeys(interval_name(group.seeds, "seeds") for group in groups)
+    if shown := [name for name in names if name]:
+        note(axes, f"bars: {' or '.join(shown)}")
 
 
 def _status(group: Group) -> str:
@@ -235,70 +280,3 @@ def _delta_text(groups: Sequence[Group]) -> str:
     deltas = sorted({number(run.summary.get("delta")) for g in groups for run in g.runs})
     finite = [short(delta) for delta in deltas if math.isfinite(delta) and delta > 0]
     return f"delta = {' or '.join(finite)}" if finite else "delta unknown"
-
-
-# --- one run
-
-
-def learning_curve(run: Run, path: Path) -> None:
-    """The objective of a run against environment steps, with its 95 % interval, and what it is compared with.
-
-    Epsilon is a second axis, on top, where it grows.
-    """
-    steps, returns = run.curve()
-    with figure(path, 1) as (axes,):
-        (look,) = looks([LineMark(run.algo)])
-        axes.plot(steps, returns, color=look.colour, marker=look.marker, label=run.algo)
-        if run.measure.interval:
-            ends = (dict(zip(*run.curve(name), strict=True)) for name in run.measure.interval)
-            low, high = ([known.get(step, math.nan) for step in steps] for known in ends)
-            axes.fill_between(steps, low, high, color=look.colour, alpha=0.2, linewidth=0)
-        if not len(steps):
-            empty(axes, "no evaluation yet")
-        known = run.summary.get("references") or {}
-        for at, (name, reference) in enumerate(known.items(), start=1):
-            value = number(reference.get("mean"))
-            label = f"{name} ({run.measure.show(value)})"
-            axes.axhline(value, color=PALETTE[-at % len(PALETTE)], linestyle="--", label=label)
-        if known:
-            axes.legend(loc="best", frameon=True, framealpha=0.8)
-        axes.set_title(_run_title(run))
-        steps_axis(axes, run.measure.label, run.steps_name)
-        _epsilon_axis(axes, run)
-        scale(axes, run.measure)
-
-
-def _epsilon_axis(axes: Any, run: Run) -> None:
-    """Epsilon spent at some of the steps, on top; nothing where it is unknown, infinite or constant."""
-    steps, spent = run.curve("privacy/epsilon")
-    after = (steps > 0) & np.isfinite(spent)
-    steps, spent = steps[after], spent[after]
-    if len(spent) < 2 or not spent[-1] > spent[0]:
-        return
-    width = float(steps[-1])
-    wanted = width * np.linspace(0.2, 1.0, 5)
-    places = sorted({int(np.abs(steps - one).argmin()) for one in wanted})
-    ticks: dict[str, float] = {}  # of equal labels the first: epsilon hardly grows after it
-    for place in places:
-        ticks.setdefault(shown_epsilon(float(spent[place])), float(steps[place]))
-    top = axes.secondary_xaxis("top")
-    top.set_xticks(list(ticks.values()), list(ticks))
-    top.set_xlabel("epsilon spent")
-
-
-def _run_title(run: Run) -> str:
-    """Title in two lines: the run, and its guarantee."""
-    what = f"{run.env}, {run.algo}" + ("" if run.z is None else f", z = {run.z:g}")
-    if run.seed is not None:
-        what += f", seed {run.seed}"
-    if not run.summary:
-        return f"{what}\n{run.state}"
-    if math.isinf(run.epsilon):
-        return f"{what}\nnot private (epsilon inf)"
-    notion = nested(run.summary, "guarantee", "unit")
-    unit = f", unit: {notion}" if notion else ""
-    delta = short(number(run.summary.get("delta")))
-    guarantee = (
-        f"epsilon {shown_epsilon(run.epsilon)} at delta {delta}, {run.guarantee_status} guarantee"
-    )
-    return "\n".join([what, guarantee, *textwrap.wrap(unit.removeprefix(", "), 78)])

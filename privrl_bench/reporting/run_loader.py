@@ -22,6 +22,7 @@ from typing import Any
 
 import yaml
 
+from privrl_bench.metrics import KEYS, split
 from privrl_bench.reporting.runs import TRAINING, Run, differing, nested, number
 from privrl_bench.reporting.table_writer import csv_text
 
@@ -277,7 +278,11 @@ def load_run(folder: Path) -> Run:
     if overrides.exists():
         run.overrides = [line.strip() for line in _text(run, overrides).splitlines()]
         run.overrides = [line for line in run.overrides if line]
-    run.metrics = _json_lines(run, "metrics.jsonl")
+    for row in _json_lines(run, "metrics.jsonl"):
+        public, private = split(row)
+        run.metrics.append(public)
+        if len(private) > len(KEYS):
+            run.private_metrics.append(private)
     run.ledger = _json_lines(run, "ledger.jsonl")
     return run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,13 +11,25 @@ from typing import Any
 
 import numpy as np
 
+from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.evaluation.objective import RETURN, Objective, objective_of
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.mechanisms.none import NoMechanism
+from privrl_bench.reporting.style import (
+    PALETTE,
+    LineMark,
+    empty,
+    figure,
+    legend,
+    looks,
+    steps_axis,
+)
+from privrl_bench.reporting.table_writer import short
 
 SEED_KEY = "seed"
 ENVIRONMENT_STEPS = "environment steps"
 TRAINING = "training_return"
+LENGTHS = ("rounds", "total_steps")
 _LAST = 0.1  # share of a run that its training return is of
 # Settings that change no result.
 _IRRELEVANT = ("seed", "resume", "plan_only", "hyperparameter_source")
@@ -28,6 +41,8 @@ class Run:
 
     Attributes:
         folder: The run folder; of a stored run, the store's folder and the name of the run.
+        metrics: Rows that may be published: of released parameters and simulated episodes.
+        private_metrics: Rows of users' data without noise; epsilon does not cover them.
         digest: Version and hash of the run's identity.
         made_at: Of a row of a store whose overrides give other settings today: the commit that made it.
         problems: One line for each file that could not be read. The rest remains valid.
@@ -39,6 +54,7 @@ class Run:
     overrides: list[str] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
     metrics: list[dict[str, Any]] = field(default_factory=list)
+    private_metrics: list[dict[str, Any]] = field(default_factory=list)
     ledger: list[dict[str, Any]] = field(default_factory=list)
     provenance: dict[str, Any] = field(default_factory=dict)
     digest: str = ""
@@ -160,6 +176,54 @@ class Run:
             else math.nan
         )
 
+    def frame(self, private: bool = False) -> Any:
+        """The metrics as a pandas DataFrame, a row for each evaluation; `private`: the private ones.
+
+            run = pb.load_run("outputs/dppg/cartpole/epsilon=1,seed=0")
+            run.frame().plot(x="steps", y="eval/return_mean")
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise ConfigError("frame", "needs pip install 'privrl-bench[frame]'") from None
+        return pandas.DataFrame(self.private_metrics if private else self.metrics)
+
+    def plot(self, path: str | Path = "curve.png") -> Path:
+        """Draw the evaluations along the run, beside what it is compared with, and write the picture.
+
+            run = pb.load_run("outputs/dppg/cartpole/epsilon=1,seed=0")
+            run.plot("cartpole.png")
+
+        The band is the 95 % interval over episodes. Epsilon is a second axis, on top, where it grows.
+
+        Returns: The path.
+        """
+        steps, returns = self.curve()
+        with figure(Path(path), 1) as (axes,):
+            (look,) = looks([LineMark(self.algo)])
+            axes.plot(steps, returns, color=look.colour, marker=look.marker, label=self.algo)
+            if self.measure.interval:
+                ends = (dict(zip(*self.curve(name), strict=True)) for name in self.measure.interval)
+                low, high = ([known.get(step, math.nan) for step in steps] for known in ends)
+                axes.fill_between(steps, low, high, color=look.colour, alpha=0.2, linewidth=0)
+            if not len(steps):
+                empty(axes, "no evaluation yet")
+            known = self.summary.get("references") or {}
+            for at, (name, reference) in enumerate(known.items(), start=1):
+                value = number(reference.get("mean"))
+                label = f"{name} ({self.measure.show(value)})"
+                axes.axhline(value, color=PALETTE[-at % len(PALETTE)], linestyle="--", label=label)
+            axes.set_title(_title(self))
+            steps_axis(axes, self.measure.label, self.steps_name)
+            _epsilon_axis(axes, self)
+            if self.measure.direction == "down":
+                axes.set_yscale("log", nonpositive="mask")
+            legend([axes])
+        return Path(path)
+
     def settings(self) -> dict[str, Any]:
         """Every setting that may change a result, by dotted key. Without a config: the overrides."""
         if not self.config:
@@ -179,7 +243,7 @@ class Run:
         name = name or self.measure.metric
         points = {
             float(row["steps"]): number(row[name])
-            for row in self.metrics
+            for row in (*self.metrics, *self.private_metrics)
             if name in row and "steps" in row
         }
         steps = sorted(points)
@@ -192,6 +256,63 @@ Runs = Mapping[Any, Sequence[Run]]  # a setting -> its finished runs
 def usable(runs: Iterable[Run]) -> list[Run]:
     """The finished runs with a final objective. Tables and plots count these."""
     return [run for run in runs if run.state == "done" and math.isfinite(run.final_value)]
+
+
+def selected(runs: Iterable[Run], words: Iterable[str]) -> list[Run]:
+    """The runs with all of these settings, `key=value`; also `algo=`, `env=`, `seed=`.
+
+    Raises:
+        ConfigError: no run has such a setting, or such a value of it.
+    """
+    left = list(runs)
+    for word in words:
+        key, equals, wanted = word.partition("=")
+        if not equals:
+            raise ConfigError("--where", f"write key=value, got {word}")
+        known = [(run, _settings_of(run)) for run in left]
+        values = {str(found[key]) for _, found in known if key in found}
+        if not values:
+            near = suggest(key, {name for _, found in known for name in found})
+            raise ConfigError("--where", f"no run has the setting {key!r}{near}")
+        left = [run for run, found in known if key in found and _is(found[key], wanted)]
+        if not left:
+            raise ConfigError("--where", f"{word}: the runs have {', '.join(sorted(values))}")
+    return left
+
+
+def _settings_of(run: Run) -> dict[str, Any]:
+    return run.settings() | {"algo": run.algo, "env": run.env, "seed": run.seed}
+
+
+def _is(value: Any, wanted: str) -> bool:
+    """Whether a setting has this value, in the notation of the command line or as a number."""
+    if wanted in (str(value), str(value).lower(), "null" if value is None else ""):
+        return True
+    return isinstance(value, int | float) and number(wanted.replace("_", "")) == float(value)
+
+
+def of_one_length(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
+    """(runs, notes): of each algorithm and environment those of the length that most of them have.
+
+    A length is `rounds` and `total_steps`. Of two that are as frequent the longer one counts. A note says how
+    many runs of which length were left out.
+    """
+    lengths: dict[tuple[str, str], dict[tuple[Any, ...], list[Run]]] = {}
+    for run in runs:
+        own = tuple(run.settings().get(key) for key in LENGTHS)
+        lengths.setdefault((run.algo, run.env), {}).setdefault(own, []).append(run)
+    left_out, notes = set(), []
+    for (algo, env), found in lengths.items():
+        most = max(found, key=lambda own: (len(found[own]), [number(x) for x in own[::-1]]))
+        for own, some in found.items():
+            if own != most:
+                left_out |= {id(run) for run in some}
+                words = " ".join(
+                    f"{key}={value}" for key, value in zip(LENGTHS, own, strict=True) if value
+                )
+                count = f"{len(some)} run{'' if len(some) == 1 else 's'}"
+                notes.append(f"{count} of {algo} on {env} with {words}")
+    return [run for run in runs if id(run) not in left_out], notes
 
 
 def differing(runs: Sequence[Run]) -> list[set[str]]:
@@ -244,6 +365,42 @@ def number(value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         return math.nan
+
+
+def _epsilon_axis(axes: Any, run: Run) -> None:
+    """Epsilon spent at some of the steps, on top; nothing where it is unknown, infinite or constant."""
+    steps, spent = run.curve("privacy/epsilon")
+    after = (steps > 0) & np.isfinite(spent)
+    steps, spent = steps[after], spent[after]
+    if len(spent) < 2 or not spent[-1] > spent[0]:
+        return
+    width = float(steps[-1])
+    wanted = width * np.linspace(0.2, 1.0, 5)
+    places = sorted({int(np.abs(steps - one).argmin()) for one in wanted})
+    ticks: dict[str, float] = {}  # of equal labels the first: epsilon hardly grows after it
+    for place in places:
+        ticks.setdefault(shown_epsilon(float(spent[place])), float(steps[place]))
+    top = axes.secondary_xaxis("top")
+    top.set_xticks(list(ticks.values()), list(ticks))
+    top.set_xlabel("epsilon spent")
+
+
+def _title(run: Run) -> str:
+    """Title in two lines: the run, and its guarantee."""
+    what = f"{run.env}, {run.algo}" + ("" if run.z is None else f", z = {run.z:g}")
+    if run.seed is not None:
+        what += f", seed {run.seed}"
+    if not run.summary:
+        return f"{what}\n{run.state}"
+    if math.isinf(run.epsilon):
+        return f"{what}\nnot private (epsilon inf)"
+    notion = nested(run.summary, "guarantee", "unit")
+    unit = f", unit: {notion}" if notion else ""
+    delta = short(number(run.summary.get("delta")))
+    guarantee = (
+        f"epsilon {shown_epsilon(run.epsilon)} at delta {delta}, {run.guarantee_status} guarantee"
+    )
+    return "\n".join([what, guarantee, *textwrap.wrap(unit.removeprefix(", "), 78)])
 
 
 def _relevant(key: str) -> bool:

@@ -1,8 +1,9 @@
 """How every figure looks. matplotlib is imported when a figure is drawn, and needs no display.
 
-Colour is the method, shade is epsilon (dark: small), and the kind of line is the status of the guarantee: solid
-is formal, dashed heuristic, dotted not private. Every line of a panel has its own marker, so that lines can be
-told apart in grey. Intervals end at the largest return of a task. A figure is half a page wide.
+Colour is the method, shade is the rank of epsilon in its panel (dark: small), and the kind of line is the
+status of the guarantee: solid is formal, dashed heuristic, dotted not private. Every line of a panel has its
+own marker, so that lines can be told apart in grey. Intervals end at the largest return of a task. A figure is
+half a page wide.
 """
 
 from __future__ import annotations
@@ -69,7 +70,6 @@ _METHODS = {
     for name in names.split()
 }
 DASHES = {"formal": "-", "heuristic": "--", "unreviewed": "-.", "none": ":"}
-_SHADES = (0.1, 10.0)  # epsilon of the darkest and the lightest shade, unless there are others
 
 
 # --- axes, legend, files
@@ -121,8 +121,8 @@ def legend(places: Sequence[Any]) -> None:
                 found[label] = handle
             elif hasattr(handle, "get_color") and abs(_hue(found[label]) - _hue(handle)) > 0.05:
                 found[label] = _in_grey(found[label], handle)
-    if any(getattr(axes, _IS_CUT, False) for axes in places):
-        found[CUT] = _nothing()
+    for text in dict.fromkeys(text for axes in places for text in getattr(axes, _NOTES, ())):
+        found[text] = _nothing()
     if found:
         # A character is about 0.047 inches wide, the sample of the line 0.4.
         names = [textwrap.fill(name, 60) for name in found]
@@ -161,7 +161,12 @@ def _nothing() -> Any:
     return Line2D([], [], linestyle="")
 
 
-_MOST, _IS_CUT = "privrl_most", "privrl_is_cut"  # attributes of axes
+_MOST, _NOTES = "privrl_most", "privrl_notes"  # attributes of axes
+
+
+def note(axes: Any, text: str) -> None:
+    """Add a line of text to the legend."""
+    setattr(axes, _NOTES, [*getattr(axes, _NOTES, ()), text])
 
 
 def returns_of(axes: Any, env: str) -> None:
@@ -173,7 +178,7 @@ def cut(axes: Any, ends: Any) -> Any:
     """Upper ends of intervals, at most the largest return of the panel's task."""
     most = getattr(axes, _MOST, math.inf)
     if np.any(np.asarray(ends) > most):
-        setattr(axes, _IS_CUT, True)
+        note(axes, CUT)
     return np.minimum(ends, most)
 
 
@@ -329,10 +334,14 @@ def shade(method: str, lightness: float) -> tuple[float, float, float]:
     return float(red), float(green), float(blue)
 
 
-def lightness(epsilon: float, among: Sequence[float]) -> float:
-    """Place of epsilon between dark (0) and light (1), on a log scale; `among`: all of the panel."""
-    low, high = min(_SHADES[0], *among), max(_SHADES[1], *among)
-    return math.log(epsilon / low) / math.log(high / low)
+def lightness(epsilon: float, among: Collection[float]) -> float:
+    """Place of epsilon between dark (0) and light (1), by its rank among those of the panel.
+
+    >>> lightness(0.5, [0.5, 1.0, 8.0]), lightness(1.0, [0.5, 1.0, 8.0]), lightness(2.0, [2.0])
+    (0.0, 0.5, 0.5)
+    """
+    ranks = sorted(set(among))
+    return ranks.index(epsilon) / (len(ranks) - 1) if len(ranks) > 1 else 0.5
 
 
 def looks(marks: Sequence[LineMark], markers: Sequence[str] = ()) -> list[Look]:

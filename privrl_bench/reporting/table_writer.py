@@ -46,14 +46,17 @@ def parsed(text: str) -> list[dict[str, str]]:
     return [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
 
 
-def latex(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A LaTeX tabular (booktabs)."""
+def latex(head: Sequence[str], lines: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> str:
+    """A LaTeX tabular (booktabs), with notes below it."""
 
     def row(texts: Sequence[str]) -> str:
         return " & ".join(map(_escaped, texts)) + r" \\"
 
     rule = [r"\toprule", row(head), r"\midrule", *map(row, lines), r"\bottomrule"]
-    return "\n".join([rf"\begin{{tabular}}{{{'l' * len(head)}}}", *rule, r"\end{tabular}", ""])
+    below = [rf"\par {{\footnotesize {_escaped(note)}}}" for note in notes]
+    return "\n".join(
+        [rf"\begin{{tabular}}{{{'l' * len(head)}}}", *rule, r"\end{tabular}", *below, ""]
+    )
 
 
 def csv_text(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
@@ -70,6 +73,7 @@ def write_table(
     markdown: str,
     shown: tuple[Sequence[str], Sequence[Sequence[str]]],
     exact: tuple[Sequence[str], Sequence[Sequence[Any]]] | None = None,
+    notes: Sequence[str] = (),
 ) -> None:
     """Write `table.md`, `table.tex` and `table.csv` into `folder`, creating it.
 
@@ -78,10 +82,11 @@ def write_table(
         markdown: Text of `table.md`.
         shown: (head, lines) of `table.tex`.
         exact: (head, lines) of `table.csv`; None for those of `table.tex`.
+        notes: below the table in `table.tex`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "table.md").write_text(markdown, encoding="utf-8")
-    (folder / "table.tex").write_text(latex(*shown), encoding="utf-8")
+    (folder / "table.tex").write_text(latex(*shown, notes), encoding="utf-8")
     (folder / "table.csv").write_text(csv_text(*(exact or shown)), encoding="utf-8")
 
 

@@ -24,8 +24,13 @@ from privrl_bench.metrics import shown_epsilon
 from privrl_bench.reporting.runs import Run, differing, nested, number, usable
 from privrl_bench.reporting.table_writer import ABSENT, aligned, short, write_table
 
-# Settings that have a column of their own.
-_OWN_COLUMN = ("algo.name", "env.name", "env.id", "env.domain", "env.task", "privacy.z")
+# Settings that have a column of their own, as epsilon and z have.
+_OWN_COLUMN = (
+    *("algo.name", "env.name", "env.id", "env.domain", "env.task"),
+    *("privacy.z", "privacy.epsilon"),
+)
+# Settings that change epsilon; a line of return against epsilon may differ in them.
+_COSTS = ("privacy.population",)
 
 HEADER = (
     "algo",
@@ -64,13 +69,27 @@ class Group:
     env: str
     z: float | None
     variant: str  # the settings in which groups of this algorithm and environment differ
+    line: str  # the same without those that change epsilon: one line of return against epsilon
     runs: tuple[Run, ...]
 
     @property
     def label(self) -> str:
         """Short name for legends, without the environment."""
-        noise = None if self.z is None else f"z = {self.z:g}"
-        return ", ".join(part for part in (self.algo, noise, self.variant) if part)
+        return ", ".join(part for part in (self.algo, self.variant, self.noise) if part)
+
+    @property
+    def noise(self) -> str:
+        """How private it is, in two words; the noise multiplier of runs that have no epsilon yet."""
+        if math.isinf(self.epsilon):
+            return "not private"
+        if math.isnan(self.epsilon):
+            return "" if self.z is None else f"z = {self.z:g}"
+        return f"epsilon {shown_epsilon(self.epsilon)}"
+
+    @property
+    def count(self) -> str:
+        """The number of seeds in words."""
+        return f"{self.seeds} seed{'' if self.seeds == 1 else 's'}"
 
     @property
     def seeds(self) -> int:
@@ -145,6 +164,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
             env=first.env,
             z=first.z,
             variant=_variant(first, keys),
+            line=_variant(first, keys - set(_COSTS)),
             runs=tuple(sorted(group, key=lambda run: str(run.seed).zfill(12))),
         )
         for group, first, keys in zip(members, firsts, differing(firsts), strict=True)
@@ -183,11 +203,9 @@ def cells(rows: Sequence[Group], half_width: bool = False) -> tuple[list[str], l
     """
     with_variant = any(row.variant for row in rows)
     kinds = list(dict.fromkeys(row.terms for row in rows))
-    names = "/".join(dict.fromkeys(row.measure.name for row in rows)) or RETURN.name
+    names = _value_name(rows)
     if half_width:
-        names += " (mean ± 95 % CI)"
-    elif any(row.seeds >= FEWEST for row in rows):
-        names += " (95 % interval)"
+        names = names.partition(" ")[0] + " (mean ± 95 % CI)"
     head = ["algo", "env", "z", "seeds", names, "min", "max", "IQM (95 % CI)"]
     head += ["epsilon", "delta", "epsilon (paper)", "guarantee", "steps", "steps/s"]
     lines = [
@@ -225,13 +243,17 @@ def legend(rows: Sequence[Group]) -> str:
     return ". ".join([_note(rows).rstrip("."), *_numbered(rows)])
 
 
-def _numbered(rows: Sequence[Group]) -> list[str]:
+def _numbered(rows: Sequence[Group], with_delta: bool = False) -> list[str]:
     """The numbered guarantees of the rows."""
     kinds = dict.fromkeys(row.terms for row in rows)
     lines = []
-    for at, (unit, notion, adjacency, caveats) in enumerate(kinds, start=1):
+    for at, terms in enumerate(kinds, start=1):
+        unit, notion, adjacency, caveats = terms
         outside = f"; outside epsilon: {caveats}" if caveats else ""
-        lines.append(f"[{at}] unit: {unit}; notion {notion}; adjacency {adjacency}{outside}")
+        deltas = {short(row.largest("delta")) for row in rows if row.terms == terms} - {ABSENT}
+        delta = f"; delta {' or '.join(sorted(deltas))}" if with_delta and deltas else ""
+        told = f"unit: {unit}; notion {notion}; adjacency {adjacency}{delta}{outside}"
+        lines.append(f"[{at}] {told}")
     return lines
 
 
@@ -278,7 +300,35 @@ def exact(rows: Sequence[Group]) -> tuple[tuple[str, ...], list[list[Any]]]:
 
 def write_tables(rows: Sequence[Group], folder: Path) -> None:
     """Write `table.md`, `table.csv` and `table.tex` into `folder`, creating it."""
-    write_table(folder, markdown(rows), cells(rows), exact(rows))
+    notes = [_note(rows), *_numbered(rows, with_delta=True)]
+    write_table(folder, markdown(rows), printed(rows), exact(rows), notes)
+
+
+def printed(rows: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
+    """(head, lines) of the table of a paper: at most seven columns. Notes below it have the guarantees."""
+    kinds = list(dict.fromkeys(row.terms for row in rows))
+    head = ["env", "algo", "variant", "seeds", _value_name(rows), "epsilon", "guarantee"]
+    lines = [
+        [
+            row.env,
+            row.algo,
+            row.variant or ABSENT,
+            str(row.seeds),
+            mean_text(row.measure, row.values),
+            shown_epsilon(row.epsilon),
+            f"{row.status} [{kinds.index(row.terms) + 1}]",
+        ]
+        for row in rows
+    ]
+    if not any(row.variant for row in rows):
+        head, *lines = ([cell for at, cell in enumerate(one) if at != 2] for one in [head, *lines])
+    return head, lines
+
+
+def _value_name(rows: Sequence[Group]) -> str:
+    """Head of the column of means."""
+    names = "/".join(dict.fromkeys(row.measure.name for row in rows)) or RETURN.name
+    return names + (" (95 % interval)" if any(row.seeds >= FEWEST for row in rows) else "")
 
 
 def _variant(run: Run, differing_keys: set[str]) -> str:

@@ -339,10 +339,9 @@ def released(trainer: Trainer, r: int, rundir: RunDir) -> list[Path]:
 
 def draw(rundir: RunDir) -> Path:
     """Draw the picture of a run whose other files are there."""
-    from privrl_bench.reporting.plots import learning_curve
     from privrl_bench.reporting.run_loader import load_run
 
-    learning_curve(load_run(rundir.path), rundir / CURVE)
+    load_run(rundir.path).plot(rundir / CURVE)
     return rundir / CURVE
 
 

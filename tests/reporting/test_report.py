@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+import yaml
 from fake_runs import write_run, write_sweep
 
 from privrl_bench.cli.main import main
@@ -19,12 +20,24 @@ from privrl_bench.functional.statistics import (
     mean_ci,
     profile,
 )
-from privrl_bench.reporting.plots import curves, learning_curve, return_against_epsilon
+from privrl_bench.reporting.plots import (
+    curves,
+    epsilon_lines,
+    not_monotone,
+    return_against_epsilon,
+)
 from privrl_bench.reporting.run_loader import load_run, load_runs
 from privrl_bench.reporting.runs import usable
 from privrl_bench.reporting.style import figure
 from privrl_bench.reporting.table_writer import csv_text, latex
-from privrl_bench.reporting.tables import exact, left_out, markdown, summarise
+from privrl_bench.reporting.tables import (
+    exact,
+    left_out,
+    markdown,
+    printed,
+    summarise,
+    write_tables,
+)
 
 
 def test_mean_and_interval_by_hand():
@@ -111,7 +124,7 @@ def test_pictures_are_drawn_without_a_display(tmp_path, monkeypatch):
     monkeypatch.delenv("DISPLAY", raising=False)
     write_sweep(tmp_path / "runs")
     runs = load_runs(tmp_path / "runs")
-    learning_curve(runs[0], tmp_path / "one.png")
+    runs[0].plot(tmp_path / "one.png")
     curves(runs, tmp_path / "all.png")
     return_against_epsilon(runs, tmp_path / "epsilon.png")
     for name in ("one", "all", "epsilon"):
@@ -219,10 +232,10 @@ def test_a_picture_of_a_run_has_its_references_and_epsilon_where_it_grows(tmp_pa
             yield places
             drawn.extend(places)
 
-    monkeypatch.setattr("privrl_bench.reporting.plots.figure", kept)
-    learning_curve(run, tmp_path / "one.png")
+    monkeypatch.setattr("privrl_bench.reporting.runs.figure", kept)
+    assert run.plot(tmp_path / "one.png") == tmp_path / "one.png"
     (axes,) = drawn
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    labels = [text.get_text() for text in axes.figure.legends[0].get_texts()]
     assert labels[1:] == ["random (18.0)", "do nothing (132.0)"]
     band = axes.collections[0].get_paths()[0].vertices[:, 1]
     assert (band.min(), band.max()) == (39.0, 40.5)
@@ -283,13 +296,133 @@ def test_legends_say_what_a_band_is(tmp_path, monkeypatch, seeds, name):
     def kept(path, *rest, **more):
         with figure(path, *rest, **more) as (axes,):
             yield (axes,)
-            seen[path.stem] = " ".join(axes.get_legend_handles_labels()[1])
+            seen[path.stem] = " ".join(t.get_text() for t in axes.figure.legends[0].get_texts())
 
     monkeypatch.setattr("privrl_bench.reporting.plots.figure", kept)
     curves(load_runs(tmp_path), tmp_path / "curves.png")
     return_against_epsilon(load_runs(tmp_path), tmp_path / "epsilon.png")
     for text in (seen["curves"], seen["epsilon"]):
         assert (name in text) if name else ("range" not in text and "95 %" not in text)
+
+
+def write_settings(folder, **sections):
+    """Change settings of a run's config.yaml."""
+    path = folder / "config.yaml"
+    config = yaml.safe_load(path.read_text())
+    for name, values in sections.items():
+        config[name] = config.get(name, {}) | values if isinstance(values, dict) else values
+    path.write_text(yaml.safe_dump(config))
+
+
+def write_epsilons(root, algo="dppg", population=None, finals=(100.0, 200.0, 400.0)):
+    """A sweep of `privacy.epsilon`, whose z follows from it: three seeds each."""
+    for epsilon, final in zip((0.5, 1.0, 2.0), finals, strict=True):
+        for seed in range(3):
+            folder = root / algo / f"{epsilon}" / f"{seed}"
+            more = {"z": 4 / epsilon, "final": final + seed, "guarantee": "formal"}
+            write_run(folder, algo=algo, seed=seed, epsilon=epsilon, **more)
+            own = {"epsilon": epsilon} | ({"population": population} if population else {})
+            write_settings(folder, privacy=own)
+
+
+def lines_of(root):
+    return {
+        label: [group.epsilon for group in groups]
+        for label, groups in epsilon_lines(summarise(load_runs(root)))
+    }
+
+
+def test_return_against_epsilon_is_one_line_for_each_algorithm(tmp_path):
+    write_epsilons(tmp_path)
+    write_epsilons(tmp_path, "reinforce")
+    for seed in range(2):
+        write_run(tmp_path / "z0" / str(seed), z=0.0, seed=seed, epsilon=math.inf)
+    assert lines_of(tmp_path) == {
+        "dppg": [0.5, 1.0, 2.0],
+        "reinforce": [0.5, 1.0, 2.0],
+        "dppg, not private": [math.inf],
+    }
+    labels = {group.label for group in summarise(load_runs(tmp_path))}
+    assert {"dppg, epsilon 0.5", "reinforce, epsilon 2", "dppg, not private"} <= labels
+
+
+def test_populations_share_a_line_unless_it_would_have_two_points_at_one_epsilon(tmp_path):
+    for at, (z, epsilon, population) in enumerate([(4.0, 0.5, 100), (4.0, 0.25, 400)]):
+        folder = write_run(tmp_path / "a" / str(at), z=z, epsilon=epsilon)
+        write_settings(folder, privacy={"population": population})
+    assert lines_of(tmp_path / "a") == {"dppg": [0.25, 0.5]}
+    write_epsilons(tmp_path / "b" / "few", population=1000)
+    write_epsilons(tmp_path / "b" / "many", population=9000)
+    assert lines_of(tmp_path / "b") == {
+        f"dppg, privacy.population={n}": [0.5, 1.0, 2.0] for n in (1000, 9000)
+    }
+
+
+def test_a_mean_that_falls_with_epsilon_is_said_with_whether_intervals_overlap(tmp_path):
+    write_epsilons(tmp_path, finals=(100.0, 101.5, 50.0))
+    (line,) = not_monotone(summarise(load_runs(tmp_path)))
+    assert line == (
+        "dppg on cartpole: return 51.0 at epsilon 2, 102.5 at epsilon 1; their ranges over seeds do not "
+        "overlap"
+    )
+    write_epsilons(tmp_path / "b", finals=(100.0, 99.5, 500.0))
+    (line,) = not_monotone(summarise(load_runs(tmp_path / "b")))
+    assert line.endswith("their ranges over seeds overlap")
+
+
+def test_runs_of_another_length_are_left_out_with_a_note(tmp_path, capsys):
+    write_epsilons(tmp_path)
+    write_run(tmp_path / "short", steps=6_000, seed=9, z=4.0, epsilon=1.0)
+    assert main(["report", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    note = "left out, of another length: 1 run of dppg on cartpole with total_steps=6000"
+    assert f"{note} (--all-lengths has them)" in out
+    assert "total_steps=" not in out.partition("Return: ")[0]
+    assert note in (tmp_path / "report" / "index.html").read_text()
+    assert main(["report", str(tmp_path), "--all-lengths"]) == 0
+    assert "total_steps=6000" in capsys.readouterr().out.partition("Return: ")[0]
+    assert main(["report", str(tmp_path), "--where", "total_steps=6_000"]) == 0
+    assert capsys.readouterr().out.count("| dppg ") == 1
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("algo.lrr=1", "error: --where: no run has the setting 'algo.lrr' (did you mean algo.lr?)"),
+        ("algo.lr=1", "error: --where: algo.lr=1: the runs have 0.0003"),
+        ("algo.lr", "error: --where: write key=value, got algo.lr"),
+    ],
+)
+def test_a_selection_without_runs_is_one_line(tmp_path, capsys, word, said):
+    write_epsilons(tmp_path)
+    assert main(["report", str(tmp_path), "--where", word]) == 2
+    assert capsys.readouterr().err.strip() == said
+    assert main(["report", str(tmp_path), "--where", "algo.lr=3e-4", "--where", "seed=1"]) == 0
+
+
+def test_the_table_of_a_paper_has_seven_columns_and_its_notes(tmp_path):
+    write_epsilons(tmp_path)
+    for critic in ("private", "none"):
+        write_run(tmp_path / critic, algo="ppo", z=None, epsilon=math.inf, extra={"critic": critic})
+    rows = summarise(load_runs(tmp_path))
+    assert len(printed(rows)[0]) == 7
+    write_tables(rows, tmp_path)
+    text = (tmp_path / "table.tex").read_text()
+    assert r"\begin{tabular}{lllllll}" in text
+    assert r"formal [1] \\" in text
+    assert (
+        "[1] unit: segment of 64 steps; notion central; adjacency zero\\_out; delta 1e-05" in text
+    )
+
+
+def test_private_metrics_are_apart(tmp_path):
+    folder = write_run(tmp_path / "one")
+    rows = [{"round": 0, "steps": 0, "eval/return_mean": 1.0, "train/entropy": 0.5, "odd": 3}]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = load_run(folder)
+    assert run.metrics == [{"round": 0, "steps": 0, "eval/return_mean": 1.0}]
+    assert run.private_metrics == [{"round": 0, "steps": 0, "train/entropy": 0.5, "odd": 3}]
+    assert run.curve("train/entropy")[1].tolist() == [0.5]
 
 
 def test_the_axis_of_a_run_on_a_dataset_is_not_environment_steps(tmp_path):

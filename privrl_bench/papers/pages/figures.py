@@ -23,7 +23,6 @@ import yaml
 from privrl_bench.papers.pages import collect_results
 from privrl_bench.papers.pages.dppg import draw_frontier, draw_small, measured
 from privrl_bench.papers.pages.store import ROOT, STORE, TASKS, chosen
-from privrl_bench.reporting.plots import learning_curve
 
 RECORD = STORE / "figures.csv"
 _COLUMNS = ("figure", "file", "made_from")
@@ -131,7 +130,7 @@ def _frontier(env: str) -> Callable[[Path], Path]:
 
 def _learning_curve(out: Path) -> Path:
     run = chosen("dppg/small_epsilon", "dppg/hopper/eval.episodes=50,eval.every=400000,seed=")[0]
-    learning_curve(run, out / "hopper_curve.svg")
+    run.plot(out / "hopper_curve.svg")
     return out / "hopper_curve.svg"
 
 
