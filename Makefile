@@ -21,11 +21,11 @@ $(VENV)/.done: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps simglucose==0.2.11
 	@touch $@
 
-MAIN_RUN := outputs/dppg/hopper/total_steps=300000,seed=0
+MAIN_RUN := outputs/dppg/hopper/total_steps=900000,seed=0
 
 run: setup
-	$(BIN)/privrl-bench algo=dppg env=hopper total_steps=300_000
-	@$(BIN)/privrl play '$(MAIN_RUN)' --steps 300 --video '$(MAIN_RUN)/policy.gif' || true  # needs OpenGL
+	$(BIN)/privrl-bench algo=dppg env=hopper total_steps=900_000
+	@$(BIN)/privrl play '$(MAIN_RUN)' --episodes 3 --video '$(MAIN_RUN)/policy.gif' || true  # needs OpenGL
 
 lint: setup
 	$(BIN)/ruff check .

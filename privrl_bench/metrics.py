@@ -129,7 +129,7 @@ def check_declared(row: dict[str, float]) -> None:
 
 def visible(row: dict[str, float]) -> dict[str, float]:
     """The part of `row` that may leave the machine: everything but private metrics."""
-    return split(row)[0]
+    return {name: value for name, value in row.items() if METRICS[name].visibility != "private"}
 
 
 KEYS = ("round", "steps")  # of every row

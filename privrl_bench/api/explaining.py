@@ -13,6 +13,7 @@ from typing import Any
 from privrl_bench.config.overrides import explicit_keys
 from privrl_bench.errors import ConfigError
 from privrl_bench.metrics import again, shown_epsilon
+from privrl_bench.privacy.guarantee import meaning
 
 STATUSES = {
     "formal": "a theorem covers everything that the run releases, given the assumptions below",
@@ -50,8 +51,6 @@ SEED = (
     "the seed: whoever knows it (privacy.noise=seeded) can compute the noise and subtract it; use "
     "privacy.noise=secure for real data"
 )
-
-LITTLE = 10.0  # epsilon above which the bound on the odds, e^10 = 22,026, excludes almost nothing
 
 
 @dataclass(frozen=True)
@@ -110,27 +109,6 @@ def explain(folder: str | Path) -> Explanation:
     return Explanation(title, dict(_sections(plan, summary, guarantee, more)))
 
 
-def meaning(epsilon: float, delta: float) -> str:
-    """Return what an epsilon bounds; empty where there is no bound.
-
-    >>> meaning(1.0, 1e-5).partition("odds ")[2]
-    'about one unit by at most e^1 = 2.72'
-    """
-    if not epsilon < math.inf:
-        return ""
-    shown = shown_epsilon(epsilon)
-    if epsilon > LITTLE:
-        return (
-            f"releases may change an adversary's odds about one unit by up to e^{shown}: above e^{LITTLE:g} = "
-            f"{math.exp(LITTLE):,.0f} such a bound excludes almost nothing"
-        )
-    factor = shown_epsilon(math.exp(epsilon), 3)  # rounded up, too
-    return (
-        f"apart from a chance of delta = {delta:g}, releases change an adversary's odds about one unit "
-        f"by at most e^{shown} = {factor}"
-    )
-
-
 def _sections(
     plan: Mapping[str, Any],
     summary: Mapping[str, Any],
@@ -146,14 +124,24 @@ def _sections(
     paper = float((summary or plan).get("epsilon_paper") or "inf")
     if paper < float("inf"):
         head.append(f"by the formula of the paper: {shown_epsilon(paper)}")
-    head += [*_other_adjacencies(plan, guarantee), meaning(number, float(guarantee["delta"]))]
+    head += _other_adjacencies(plan, guarantee)
     what = [
         f"unit: {guarantee['unit']}",
         f"notion {notion}: {NOTIONS.get(notion, '')}",
         f"adjacency {adjacency}: {ADJACENCIES.get(adjacency, '')}",
     ]
     caveats = [str(line) for line in guarantee.get("caveats", [])]
+    names = ", ".join(line.partition(":")[0] for line in caveats)
     return [
+        (
+            "In short",
+            [
+                f"protected: {guarantee['unit']}",
+                f"how well: {meaning(number, float(guarantee['delta']), adjacency)}",
+                f"how certain: {status}, {STATUSES.get(status, '')}",
+                f"not covered: {names + ', and ' if names else ''}what is named below",
+            ],
+        ),
         ("Guarantee", [line for line in head if line]),
         ("What it protects", what + _participation(plan)),
         ("Covered by epsilon", ["nothing" if status == "none" else RELEASED]),

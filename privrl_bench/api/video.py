@@ -24,7 +24,7 @@ from privrl_bench.training.writable import check_file
 
 SUFFIXES = (".gif", ".mp4")
 _RATES = {".gif": 25, ".mp4": 60}  # most pictures a second; browsers show faster GIFs slowly
-_GIF_WIDTH = 320
+_GIF_WIDTH = 360
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,13 @@ def _drawn(config: EnvConfig, mode: str) -> Any:
     use_software_drawing()
     plain = make_env(config)
     modes = [str(mode) for mode in plain.metadata.get("render_modes") or []]
+    more = {"render_mode": mode}
+    model = getattr(plain.unwrapped, "model", None)
+    if config.kind == "gym" and type(model).__module__.startswith("mujoco"):
+        import mujoco
+
+        if mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, "track") >= 0:
+            more["camera_name"] = "track"  # else the robot leaves the picture
     plain.close()
     if not modes:
         none = 'has no render modes (metadata["render_modes"]), so privrl play cannot show it'
@@ -127,7 +134,7 @@ def _drawn(config: EnvConfig, mode: str) -> Any:
     if mode not in modes:
         told = f"it has {', '.join(modes)}"
         raise ConfigError("env", f"{config.label} cannot be drawn as {mode}: {told}")
-    return make_env(replace(config, kwargs={**config.kwargs, "render_mode": mode}))
+    return make_env(replace(config, kwargs={**more, **config.kwargs, "render_mode": mode}))
 
 
 def _episodes(
@@ -173,7 +180,7 @@ def _picture(env: Any, config: EnvConfig) -> np.ndarray | None:
 
 
 def write_video(target: Path, pictures: Iterable[np.ndarray | None], rate: float) -> int:
-    """Write pictures [H, W, 3] as a GIF, at most 320 pixels wide, or MP4.
+    """Write pictures [H, W, 3] as a GIF, at most 360 pixels wide, or MP4.
 
     Args:
         target: a file with one of `SUFFIXES`.
@@ -184,6 +191,7 @@ def write_video(target: Path, pictures: Iterable[np.ndarray | None], rate: float
         The number of pictures.
     """
     import imageio.v2 as imageio
+    from PIL import Image
 
     gif = target.suffix == ".gif"
     options: dict[str, Any] = (
@@ -195,7 +203,12 @@ def write_video(target: Path, pictures: Iterable[np.ndarray | None], rate: float
         for picture in pictures:
             if picture is None:
                 continue
-            shrink = -(-picture.shape[1] // _GIF_WIDTH) if gif else 1
-            writer.append_data(picture[::shrink, ::shrink])
+            high, wide = picture.shape[:2]
+            if gif and wide > _GIF_WIDTH:
+                size = (_GIF_WIDTH, round(high * _GIF_WIDTH / wide))
+                picture = np.asarray(
+                    Image.fromarray(picture).resize(size, Image.Resampling.NEAREST)
+                )
+            writer.append_data(picture)
             count += 1
     return count

@@ -71,10 +71,14 @@ def _print_groups(
         most = max(most, len(values))
         count = f"{len(values)} of {len(outcomes)}"
         mean = mean_text(measure, values) if values else "-"
-        rows.append((*settings, count, mean, shown_epsilon(max(spent, default=math.nan))))
-    head = [key.removeprefix("privacy.") for key in swept]
+        status = {
+            one.summary["guarantee"]["status"] for one in outcomes if "guarantee" in one.summary
+        }
+        epsilon = shown_epsilon(max(spent, default=math.nan))
+        rows.append((*settings, count, mean, epsilon, "/".join(sorted(status)) or "-"))
+    head = [key if key == "privacy.epsilon" else key.removeprefix("privacy.") for key in swept]
     name = "/".join(dict.fromkeys(names)) + " (95 % interval over runs)" * (most >= FEWEST)
-    print_table((*head, "runs", name, "epsilon"), rows)
+    print_table((*head, "runs", name, "epsilon", "guarantee"), rows)
 
 
 def _settings(

@@ -50,13 +50,14 @@ def _run(args: argparse.Namespace, words: list[str]) -> int:
     from privrl_bench.cli.outcomes import show
     from privrl_bench.composition import hydra_compose as config
     from privrl_bench.composition.plugins import load_given
-    from privrl_bench.config.overrides import default_choices
     from privrl_bench.training import sweep as jobs
 
     load_given(args.overrides)
-    if args.help:
+    if args.help or not (args.overrides or args.multirun or args.full or args.cfg or args.resolve):
         print(config.help_text())
         return 0
+    if args.full:
+        args.overrides.append("log.full=true")
     if args.hydra_help or args.info is not None or args.shell_completion:
         return _pass_on(words)
     if args.cfg is not None:
@@ -64,9 +65,6 @@ def _run(args: argparse.Namespace, words: list[str]) -> int:
         config.compose_raw(overrides)
         return _pass_on([*(word for word in words if word not in args.overrides), *overrides])
     sweep = args.multirun or "hydra.mode=MULTIRUN" in args.overrides
-    if not args.overrides:
-        chosen = " ".join(f"{group}={name}" for group, name in default_choices().items())
-        print(f"no override is given: training the defaults, {chosen}; see privrl-bench --help")
     outcomes = launch(args.overrides, multirun=args.multirun)
     if not sweep:
         return outcomes[0].exit_code
@@ -84,6 +82,7 @@ def _parse_args(words: list[str]) -> argparse.Namespace:
         parser.add_argument(*names.split(), action="store_true")
     for names in (*OPTIONS, *UNSUPPORTED):
         parser.add_argument(*names.split())
+    parser.add_argument("--full", action="store_true")
     parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
     parser.add_argument("--info", "-i", const="all", nargs="?", choices=ABOUT)
     parser.add_argument("overrides", nargs="*")

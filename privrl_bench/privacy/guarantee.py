@@ -34,6 +34,31 @@ def weak_delta(delta: float, users: int, *, known: bool) -> tuple[bool, str] | N
     return known, f"privacy.delta={delta:g} is above 1 / {users} ({whose}): {_SHOWN}"
 
 
+_HOW = {
+    "zero-out": "with or without one user's contribution",
+    "add-or-remove": "with or without one user",
+}
+_ANY = "whatever one user's data are,"
+_LARGEST = 50.0  # epsilon of the largest factor that is written
+_LITTLE = 10.0  # epsilon above which the factor, e^10 = 22,026, excludes almost nothing
+
+
+def meaning(epsilon: float, delta: float, adjacency: str) -> str:
+    """What epsilon and delta bound, in a sentence: P(result) <= e^epsilon P'(result) + delta.
+
+    P and P' are the probabilities of any result under two datasets that are neighbours.
+
+    >>> meaning(1.0, 1e-5, "zero-out")
+    "with or without one user's contribution no result is more than e^1 = 2.719 times as likely, plus 1e-05"
+    """
+    if not epsilon < math.inf:
+        return "there is no bound on what is learned about a user"
+    factor = f"e^{shown_epsilon(epsilon)} = {shown_epsilon(math.exp(min(epsilon, _LARGEST)))}"
+    much = " (which excludes almost nothing)" if epsilon > _LITTLE else ""
+    how = _HOW.get(adjacency, _ANY)
+    return f"{how} no result is more than {factor} times as likely{much}, plus {delta:g}"
+
+
 _SHOWN = "publishing each user's data with this chance would satisfy it with epsilon 0"
 
 
@@ -99,6 +124,17 @@ class Guarantee:
             "caveats": [f"{name}: {why}" for name, why in self.caveats.items()],
             "notes": [f"{name}: {why}" for name, why in self.notes.items()],
         }
+
+    def sentence(self) -> str:
+        """The guarantee in one sentence, and the names of what it does not cover."""
+        if math.isinf(self.epsilon):
+            return "not private: the noise gives no bound"
+        numbers = f"epsilon {shown_epsilon(self.epsilon)} at delta {self.delta:g}"
+        bound = meaning(self.epsilon, self.delta, self.adjacency)
+        plain = f"{numbers}, {self.status}: {bound}; unit: {self.unit}"
+        if self.caveats:
+            plain += f"; not covered: {', '.join(self.caveats)}"
+        return plain
 
     def fold(self, command: str) -> list[str]:
         """The guarantee in at most four lines, with the names of all caveats and notes.

@@ -369,6 +369,8 @@ def number(value: Any) -> float:
 
 def _epsilon_axis(axes: Any, run: Run) -> None:
     """Epsilon spent at some of the steps, on top; nothing where it is unknown, infinite or constant."""
+    if "used once" in str(nested(run.summary, "guarantee", "unit")):
+        return  # each user's round costs all of it
     steps, spent = run.curve("privacy/epsilon")
     after = (steps > 0) & np.isfinite(spent)
     steps, spent = steps[after], spent[after]

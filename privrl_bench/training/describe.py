@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import shlex
+import shutil
+import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,11 +21,12 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.kernels.machine import workers_of
 from privrl_bench.metrics import again, shown_epsilon
 from privrl_bench.privacy.account import Account
-from privrl_bench.privacy.guarantee import WEAK_DELTA
+from privrl_bench.privacy.guarantee import UNREVIEWED, WEAK_DELTA
 from privrl_bench.privacy.rules import rules
 from privrl_bench.reporting.nearest import nearest, store
 from privrl_bench.training.folder import json_safe
 from privrl_bench.training.plan import Plan
+from privrl_bench.training.progress import in_sweep
 from privrl_bench.training.workers import one_process
 from privrl_bench.users import kind_of
 
@@ -266,7 +270,7 @@ def preview_facts(account: Account, r: int) -> dict[str, Any]:
 
 
 def announce(parts: Plan, r: int, folder: Path, given: Sequence[str]) -> None:
-    """Print the plan of a run; in full for the first of a group only.
+    """Print the plan of a run: all of it with `log.full` or `plan_only`, nothing of a run of a sweep.
 
     Args:
         parts: of the group.
@@ -275,53 +279,86 @@ def announce(parts: Plan, r: int, folder: Path, given: Sequence[str]) -> None:
         given: its overrides.
     """
     config, guarantee = parts.configs[r], parts.gate.guarantee(r)
-    mechanism = parts.gate.mechanism
-    z = f"  z={config.privacy.z:g}" if mechanism.private else ""
+    mechanism, full = parts.gate.mechanism, config.log.full or config.plan_only
+    if in_sweep() and not full:
+        return
+    z = f"  z={config.privacy.z:g}" if mechanism.private and full else ""
     here = Path.cwd()
     short = folder.relative_to(here) if folder.is_relative_to(here) else folder
     first, *rest = guarantee.fold(f"privrl explain {shlex.quote(str(short))}")
     if r:
         print(f"together with{z}  seed={config.seed}  {first}\n  folder  {folder}", flush=True)
         return
-    words, source = parts.users.words(parts.rounds), config.hyperparameter_source
+    words = parts.users.words(parts.rounds)
     users = words.who
     if after := parts.iterations - parts.rounds:
         users += f"{'; ' if users else ''}then {_count(after, 'iteration')} of policy training"
     each = f"{_count(parts.rounds, 'round')} of {_count(config.privacy.users_per_round, 'user')}"
     lines = [("plan", f"{each}{words.size}{'; ' + users if users else ''}")]
-    if (workers := workers_of(config)) > 1:
+    if full and (workers := workers_of(config)) > 1:
         reason = one_process(parts)
         several = f"up to {workers} processes; each computes the updates of some users of a round"
         lines.append(("workers", f"1: {reason}" if reason else several))
     if words.about:
         lines.append(("data", words.about))
     if unknown(config.env):
-        if config.env.wrappers:
-            lines.append(("wrapped", wrappers_in_words(config.env)))
-        for one in check_before_training(config):
-            mark = "" if one.severity == FINE else f"{one.severity}: {one.check}: "
-            lines.append(("check", f"{mark}{one.text}"))
-        if source.startswith("algo/"):
-            source += f"; they were not tuned for {config.env.label}"
-    lines.append(("values", source))
+        lines += _environment_lines(config)
+    elif full:
+        lines.append(("values", config.hyperparameter_source))
     named = "rounds" in explicit_keys(given) and parts.users.room(parts.rounds).limits
     if parts.rounds < (asked := _asked(parts, r)) and not named:
         lines.append(("rounds", _rounds(parts, r, asked)))
-    if noise := mechanism.describe_noise(r):
+    if full and (noise := mechanism.describe_noise(r)):
         lines.append(("noise", noise))
     for facts in preview_facts(parts.gate, r).values():
         real = f"epsilon {shown_epsilon(facts['epsilon'])} at delta {config.privacy.delta:g}"
         cohort = f"{facts['users_per_round']:,} users a round ({facts['users']:,} in all)"
         lines.append(("preview", f"noise as of {cohort}, with whom the run would have {real}"))
-    lines.append(("privacy", first))
+    lines.append(("privacy", first if full else guarantee.sentence()))
+    if not full and UNREVIEWED in guarantee.notes:
+        lines.append(("note", guarantee.notes[UNREVIEWED]))
     large = (guarantee.caveats | guarantee.notes).get(WEAK_DELTA)
     if large is not None:
         lines.append(("warning", f"{WEAK_DELTA}: {large}"))
     if large_epsilon := _warning(guarantee.epsilon):
         lines.append(("warning", large_epsilon))
-    lines += [*(("", line) for line in rest), ("folder", str(folder))]
+    lines += [("", line) for line in rest if full]
+    lines.append(("folder", str(folder) if full else str(short)))
     print(f"{config.algo.name} on {config.env.label}{z}  seed={config.seed}")
-    print("\n".join(f"  {name:7} {text}" for name, text in lines), flush=True)
+    print("\n".join(folded(f"  {name:7} ", text) for name, text in lines), flush=True)
+
+
+def _environment_lines(config: RunConfig) -> list[tuple[str, str]]:
+    """What is said of an environment that is none of the package's: wrappers, checks, whose values."""
+    lines = [("wrapped", wrappers_in_words(config.env))] if config.env.wrappers else []
+    for one in check_before_training(config):
+        mark = "" if one.severity == FINE else f"{one.severity}: {one.check}: "
+        lines.append(("check", f"{mark}{one.text}"))
+    source = config.hyperparameter_source
+    if source.startswith("algo/"):
+        source += f"; they were not tuned for {config.env.label}"
+    return [*lines, ("values", source)]
+
+
+def folded(head: str, text: str) -> str:
+    """A text behind its head, on a terminal in lines of 80 to 120 columns with a hanging indent.
+
+    Words are not cut. A file has one line, so that it can be searched.
+
+    >>> folded("  plan    ", "146 rounds of 64 users")
+    '  plan    146 rounds of 64 users'
+    """
+    if not sys.stdout.isatty():
+        return f"{head}{text}"
+    width = min(max(shutil.get_terminal_size().columns, 80), 120)
+    return textwrap.fill(
+        text,
+        width,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _count(number: int, what: str) -> str:

@@ -24,7 +24,7 @@ from privrl_bench.training import crash
 from privrl_bench.training.crash import Outcome
 from privrl_bench.training.folder import RunDir, write_json
 from privrl_bench.training.plan import Plan
-from privrl_bench.training.progress import Progress
+from privrl_bench.training.progress import Progress, in_sweep
 from privrl_bench.training.results import (
     MetricWriter,
     SolvedCheck,
@@ -237,7 +237,8 @@ class Experiment:
             mean = float(np.mean(valid)) if valid else math.nan
             self._note_invalid_evaluation(progress)
             spent = {parts.gate.spent_epsilon(r, trainer.releases(r)) for r in self.alive}
-            epsilon = spent.pop() if len(spent) == 1 else None  # runs with different noise: none
+            # Not of runs with different noise, nor where a part of the users has had all of it.
+            epsilon = spent.pop() if len(spent) == 1 and parts.gate.participation != 1 else None
         progress.update(len(self.dirs) * steps, return_mean=mean, epsilon=epsilon)
         if arrived:
             self._leave_solved()
@@ -327,7 +328,8 @@ class Experiment:
         files = save_results(self.trainer, r, rundir)
         rundir.set_status("done")
         mirror.finish(summary, exit_code=0, released=released(self.trainer, r, rundir))
-        print(result_text(summary, rundir.path, files, self.parts.users.from_data), flush=True)
+        if not in_sweep() or config.log.full:
+            print(result_text(summary, rundir.path, files, self.parts.users.from_data), flush=True)
         return Outcome("done", "", str(rundir.path), summary=summary)
 
     def _end(self, status: str, reason: str, code: int) -> list[Outcome]:
@@ -408,7 +410,8 @@ class Clock:
 
     def __init__(self, earlier: Sequence[float], steps: int = 0):
         self._earlier, self._steps = list(earlier), steps
-        self._started = self._saved_at = time.perf_counter()
+        self._started = self._since = self._saved_at = time.perf_counter()
+        self._first = steps  # of the first round here, which may wait for compilation
         self._stopped = math.inf
         self._cost = 0.0  # seconds of the last checkpoint
 
@@ -417,11 +420,16 @@ class Clock:
         self._stopped = time.perf_counter()
 
     def timing(self, r: int, steps: int) -> dict[str, float]:
-        """Return the seconds of replica `r` and its speed since the clock started, at so many steps."""
-        here = min(time.perf_counter(), self._stopped) - self._started
+        """Return the seconds of replica `r` and its speed after the first round here, at so many steps."""
+        now = min(time.perf_counter(), self._stopped)
+        since, first = (
+            (self._since, self._first) if steps > self._first else (self._started, self._steps)
+        )
+        if self._first == self._steps < steps:
+            self._since, self._first = now, steps
         return {
-            "wall_seconds": round(self._earlier[r] + here, 3),
-            "steps_per_second": round((steps - self._steps) / max(here, 1e-9), 1),
+            "wall_seconds": round(self._earlier[r] + now - self._started, 3),
+            "steps_per_second": round((steps - first) / max(now - since, 1e-9), 1),
         }
 
     def due(self, pause: float) -> bool:

@@ -47,6 +47,11 @@ def sent_to(listener: Listener) -> Iterator[None]:
         _listeners.remove(listener)
 
 
+def in_sweep() -> bool:
+    """Whether the runs of this process are shown by a sweep, which sums them up."""
+    return bool(_listeners)
+
+
 def _bar_on(stream: TextIO, label: str, total: int, completed: int = 0) -> Any:
     """A bar on a terminal, of rich; None: the stream is no terminal, or one without control codes."""
     if not stream.isatty():
@@ -72,9 +77,10 @@ def _bar_on(stream: TextIO, label: str, total: int, completed: int = 0) -> Any:
 
 
 class Progress:
-    """Shows steps, speed, time left, the last evaluated return and the epsilon spent so far.
+    """Shows steps, time left, speed, the last evaluated return and the epsilon spent so far.
 
-    The speed counts the steps of this process only, so that a resumed run does not seem fast.
+    The speed counts the steps of this process only, so that a resumed run does not seem fast, and after its
+    first ones, which wait for compilation.
 
     Args:
         total_steps: environment steps of the whole run.
@@ -108,7 +114,8 @@ class Progress:
         self._unit, self._each = unit, each
         self._stream = stream if stream is not None else sys.stderr
         self._clock = clock
-        self._started = self._last_shown = clock()
+        self._since = self._last_shown = clock()  # after the first steps
+        self._warm = 0  # the first steps of a run
         self._enabled = enabled
         self._listener = _listeners[-1] if _listeners else None
         alone = enabled and self._listener is None
@@ -124,6 +131,8 @@ class Progress:
     ) -> None:
         """Set the steps done so far; None keeps the last value, NaN is an invalid return."""
         before = self._state
+        if initial is None and not self._warm and steps > before.initial:
+            self._warm, self._since = int(steps) - before.initial, self._clock()
         self._state = before._replace(
             steps=int(steps),
             initial=before.initial if initial is None else initial,
@@ -158,21 +167,25 @@ class Progress:
         steps, initial, total, value, epsilon = self._state
         if self._listener is not None:
             return self._listener(self._state)
-        speed = (steps - initial) / max(self._last_shown - self._started, 1e-9)
-        left = (total - steps) / speed if speed > 0 else math.inf
-        parts = [f"{_pace(speed / self._each)} {self._unit}/s"]
+        done = steps - initial - self._warm
+        speed = done / max(self._last_shown - self._since, 1e-9)
+        parts = []
+        if done > 0:
+            parts.append(f"{duration((total - steps) / speed)} left")
+            parts.append(f"{_pace(speed / self._each)} {self._unit}/s")
         if value is not None:
             valid = math.isfinite(value)
             parts.append(f"{self._result} {value:.4g}" if valid else f"{self._result} invalid")
         if epsilon is not None:
             parts.append(f"epsilon {shown_epsilon(epsilon)}")
-        text = ", ".join([*parts, f"{duration(left)} left"])
+        text = ", ".join(parts)
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=steps, state=text, refresh=True)
             return
-        done = f"{steps // self._each:,} of {total // self._each:,} {self._unit}"
+        count = f"{steps // self._each:,} of {total // self._each:,} {self._unit}"
         share = f"{100 * steps / total:.0f} %"
-        print(f"{self._label}: {done} ({share}), {text}\n", end="", file=self._stream, flush=True)
+        text = ", ".join([f"{self._label}: {count} ({share})", *parts])
+        print(f"{text}\n", end="", file=self._stream, flush=True)
 
 
 _SHARES = 10_000  # of a job, in which a sweep counts

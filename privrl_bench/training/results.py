@@ -206,7 +206,7 @@ def result_text(
     return (
         f"done  {numbers}{solution}{evaluated}{measure.name} {measure.show(shown['mean'])}{spread}{beside}\n"
         f"      epsilon {shown_epsilon(summary['epsilon'])} at delta {summary['delta']:g} "
-        f"({guarantee['status']}, unit: {guarantee['unit']})\n"
+        f"({guarantee['status']})\n"
         f"{_since_the_plan(summary, folder)}"
         f"      {_pace(summary, from_data)}\n"
         f"      results: {folder}" + (f" ({', '.join(files)})" if files else "")

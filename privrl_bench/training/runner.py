@@ -34,6 +34,7 @@ from privrl_bench.training.folder import (
 from privrl_bench.training.loop import Experiment
 from privrl_bench.training.plan import Plan, make_plan
 from privrl_bench.training.plugin_review import audits, records
+from privrl_bench.training.progress import in_sweep
 from privrl_bench.training.provenance import changed
 from privrl_bench.training.trainer import CHECKPOINT_VERSION
 
@@ -171,7 +172,8 @@ def _already_done(config: RunConfig, rundir: RunDir) -> Outcome:
     since = "; resume=restart trains it again"
     if other := _changed(config, rundir):
         since = f", but {other} since{since}"
-    print(f"skipped  {rundir.path} is done ({reached}){since}", flush=True)
+    if other or not in_sweep():
+        print(f"skipped  {rundir.path} is done ({reached}){since}", flush=True)
     return Outcome("skipped", "already done", str(rundir.path), summary=summary)
 
 

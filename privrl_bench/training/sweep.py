@@ -224,9 +224,13 @@ def run_jobs(jobs: Sequence[Job]) -> list[Outcome]:
     processes = max(workers_of(job.config) for job in jobs)
     groups = schedule(now, processes)
     if len(jobs) > 1:
+        every = [set(job.overrides) for job in now]
+        words = (word for word in now[0].overrides if not word.endswith("=null"))
+        common = [word for word in words if all(word in own for own in every)]
         print(
             f"sweep   {len(now)} jobs, up to {max(map(len, groups))} train together in one of "
-            f"{len(groups)} groups; processes: {min(processes, len(groups))}",
+            f"{len(groups)} groups; processes: {min(processes, len(groups))}\n"
+            f"  all   {' '.join(common)}\n  folder  {os.path.commonpath([job.folder for job in now])}",
             flush=True,
         )
     shown = len(jobs) > 1 and any(job.config.log.progress for job in jobs)

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 import privrl_bench as pb
-from privrl_bench.api.explaining import meaning
 from privrl_bench.cli.main import main
-from privrl_bench.privacy.guarantee import Guarantee
+from privrl_bench.privacy.guarantee import Guarantee, meaning
 
 LONG = "words " * 40
 GUARANTEE = Guarantee(
@@ -113,7 +112,10 @@ def test_epsilon_is_read_and_the_other_adjacency_has_its_own(tmp_path, capsys) -
     text = explained(folder_of(tmp_path / "run", **known), capsys)
     assert "epsilon 2 at delta 1e-05, zero-out, planned for all rounds" in text
     assert "epsilon 4.393 for adjacency replace-one: neighbouring" in text
-    assert "an adversary's odds about one unit by at most e^2 = 7.39" in text
+    bound = (
+        "with or without one user's contribution no result is more than e^2 = 7.39 times as likely"
+    )
+    assert f"how well: {bound}, plus 1e-05" in text
     # More was released than was planned: the plan's number is no bound of it.
     more = known | {"guarantee": private | {"epsilon": 2.5}}
     assert "for adjacency replace-one" not in explained(folder_of(tmp_path / "b", **more), capsys)
@@ -123,7 +125,7 @@ def test_epsilon_is_read_and_the_other_adjacency_has_its_own(tmp_path, capsys) -
 
 @pytest.mark.parametrize("epsilon", [1e-4, 0.37, 1.0, 9.99])
 def test_the_factor_of_the_odds_is_rounded_up(epsilon) -> None:
-    shown = float(meaning(epsilon, 1e-5).rpartition("= ")[2])
+    shown = float(meaning(epsilon, 1e-5, "zero-out").rpartition("= ")[2].partition(" ")[0])
     assert math.exp(epsilon) <= shown <= 1.02 * math.exp(epsilon)
 
 

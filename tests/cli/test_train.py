@@ -143,8 +143,8 @@ def test_the_table_of_a_sweep_has_a_row_for_each_setting_and_the_range_of_few_se
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     at = next(i for i, line in enumerate(lines) if line[:2] == ["z", "runs"])
     few = ["range", "of", "3", "runs)"]
-    assert lines[at + 1] == ["1", "3", "of", "3", "486.7", "(460.0", "to", "500.0,", *few, "4"]
-    assert lines[at + 2] == ["2", "3", "of", "3", "243.3", "(230.0", "to", "250.0,", *few, "2"]
+    assert lines[at + 1] == ["1", "3", "of", "3", "486.7", "(460.0", "to", "500.0,", *few, "4", "-"]
+    assert lines[at + 2] == ["2", "3", "of", "3", "243.3", "(230.0", "to", "250.0,", *few, "2", "-"]
     assert lines[at + 3] == ["report:", "privrl", "report", "outputs/dppg/cartpole"]
     assert lines[at + 4] == ["6", "jobs:", "6", "done"]
 

@@ -43,7 +43,7 @@ def test_lines_have_one_time_left_for_the_whole_sweep() -> None:
     clock.now = 10.0
     display.update(first, ProgressState(10_000, 0, 20_000, 1.0, 2.0))
     # One of four jobs took 10 seconds.
-    assert out.getvalue() == "sweep: 1 of 4 jobs (25 %), 0.1 jobs/s, 0:00:30 left\n"
+    assert out.getvalue() == "sweep: 1 of 4 jobs (25 %), 0:00:30 left, 0.1 jobs/s\n"
     display.update(first, ProgressState(20_000, 0, 20_000, 1.0, 2.0))
     clock.now = 20.0
     display.end(first)
@@ -62,7 +62,7 @@ def test_steps_of_an_earlier_command_make_no_sweep_fast() -> None:
     display.end(second)  # it was done before
     clock.now = 10.0
     display.update(first, ProgressState(11_000, 10_000, 20_000, None, None))
-    assert out.getvalue() == "sweep: 3 of 4 jobs (78 %), 0.01 jobs/s, 0:01:30 left\n"
+    assert out.getvalue() == "sweep: 3 of 4 jobs (78 %), 0:01:30 left, 0.01 jobs/s\n"
 
 
 def test_a_terminal_gets_one_bar(monkeypatch: pytest.MonkeyPatch) -> None:

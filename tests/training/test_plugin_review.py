@@ -116,7 +116,9 @@ def test_a_run_of_an_unreviewed_algorithm_says_which_command_to_run(outsider, ca
         "run `privrl audit leaks` with the same words" in note for note in guarantee["notes"]
     )
     assert not Path("outputs/one/leaks.json").exists()
-    assert "status unreviewed" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "at delta 1e-05, unreviewed: " in shown
+    assert "run `privrl audit leaks` with the same words" in shown
 
 
 @pytest.mark.slow

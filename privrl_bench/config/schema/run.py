@@ -76,6 +76,7 @@ class LogConfig(Section):
     )
     lines: int = integer(200, most=10**7)  # approximate number of training lines in metrics.jsonl
     progress: bool = True  # show the progress of a run or a sweep
+    full: bool = False  # print the whole plan; of each run of a sweep, too
     plot: bool = True  # write curve.png into the run folder at the end
 
 
