@@ -87,6 +87,10 @@ def audit_leaks(
 ) -> LeakAudit:
     """Find what bypasses the gate, bit for bit, as `privrl audit leaks` does.
 
+        found = pb.audit_leaks("algo=dppg env=cartpole privacy.z=1")
+        print(found.report.verdict())
+        assert found.report.ok
+
     Args:
         words: as for `run`.
         round_index: the user's round, from 0; None: 1.
@@ -130,6 +134,10 @@ def audit_epsilon(
     **groups: Any,
 ) -> EpsilonAudit:
     """Measure lower bounds on epsilon with attacks on the real training code, as `privrl audit epsilon` does.
+
+        found = pb.audit_epsilon("algo=dppg env=cartpole privacy.z=1", say=print)
+        print(found.findings[0].best.epsilon, found.contradictions)
+        assert found.ok
 
     Args:
         words: as for `run`.

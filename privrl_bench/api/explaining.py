@@ -84,6 +84,10 @@ class Explanation:
 def explain(folder: str | Path) -> Explanation:
     """Explain the guarantee of a run: what epsilon is of, every caveat, note and assumption.
 
+        found = pb.explain("outputs/dppg/cartpole/epsilon=1,seed=0")
+        for line in found.lines(width=80):
+            print(line)
+
     Args:
         folder: a run folder, finished or not.
 

@@ -103,6 +103,10 @@ def evaluate(
 ) -> EpisodeReturns:
     """Evaluate the policy of a finished run in whole episodes.
 
+        found = pb.evaluate("outputs/dppg/cartpole/epsilon=1,seed=0", episodes=200)
+        print(found.mean, *found.interval)
+        found = pb.evaluate("outputs/dppg/cartpole/epsilon=1,seed=0", env="env.max_episode_steps=200")
+
     It costs no privacy: the policy is released and the episodes are simulated.
 
     Args:
@@ -136,6 +140,10 @@ def evaluate(
 
 def export(path: str | Path, to: str = "onnx", out: str | Path | None = None) -> Path:
     """Write the greedy policy of a finished run for other programs.
+
+        path = pb.export("outputs/dppg/cartpole/epsilon=1,seed=0", to="onnx")
+        session = onnxruntime.InferenceSession(path)
+        (actions,) = session.run(None, {session.get_inputs()[0].name: observations})
 
     The file maps observations [B, D] (float32, flat, as the environment gives them) to actions [B] or [B, A] of
     the environment; scaling and the mapping of actions are inside. The guarantee is in its metadata.

@@ -48,6 +48,10 @@ def run(
 ) -> Run:
     """Train one run, or resume it, or load it if it is done.
 
+        run = pb.run("algo=dppg env=cartpole privacy.epsilon=1")
+        print(run.final_value, run.epsilon, run.guarantee_status)
+        run.plot("cartpole.png")
+
     Args:
         words: as on the command line, in one string or a list: `"algo=dppg env=cartpole privacy.z=1"`.
         config_dir: a folder with YAML files, which win over the package's of their names.
@@ -71,6 +75,10 @@ def multirun(
     words: Words = (), /, *, config_dir: str | None = None, quiet: bool = False, **groups: Any
 ) -> list[Run]:
     """Train every combination of values, as `privrl-bench -m` does: `"privacy.z=0.5,1 seed=range(3)"`.
+
+        runs = pb.multirun("algo=dppg env=cartpole privacy.epsilon=0.5,1,2 seed=range(5)")
+        for group in pb.compare(runs):
+            print(group.label, group.mean, group.values)
 
     Arguments as for `run`; a list of values is a tuple there: `privacy={"z": (0.5, 1)}`.
 
@@ -100,6 +108,10 @@ def plan(
     **groups: Any,
 ) -> PlanReport:
     """Plan a run: rounds, users, noise, epsilon under both adjacencies, measured results near it.
+
+        plan = pb.plan("algo=dppg env=cartpole privacy.epsilon=1 privacy.population=10_000")
+        print(plan.facts["rounds"], plan.facts["z"], plan.facts["epsilons"])
+        print(plan.lines())
 
     Nothing is trained or written. `privacy.epsilon` alone finds the noise.
 

@@ -205,6 +205,10 @@ def check_loaded(modules: Iterable[str]) -> None:
 def register(plugin: Plugin, name: str = "", version: str = "") -> None:
     """Make what a plugin declares known to this process and to the workers that it starts.
 
+        plugin = pb.Plugin(algorithms={"mine": "my_pkg.mine"}, conf="my_pkg/conf")
+        pb.register(plugin, "my_pkg", "1.0")
+        pb.run("algo=mine env=cartpole")
+
     A second call with an equal plugin has no effect.
 
     Args:

@@ -154,6 +154,10 @@ class TrainedPolicy:
 def load_policy(path: str | Path, *, seed: int | None = None) -> TrainedPolicy:
     """Load the policy of a finished run.
 
+        env = gymnasium.make("CartPole-v1")
+        policy = pb.load_policy("outputs/dppg/cartpole/epsilon=1,seed=0")
+        action = policy.act(env.reset()[0])
+
     Args:
         path: the run folder, or its `policy.pt`.
         seed: of stochastic actions; None: drawn from the operating system.

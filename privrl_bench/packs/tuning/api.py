@@ -27,6 +27,10 @@ def tune(
 ) -> Run:
     """Search for hyperparameters inside the guarantee, as `privrl tune` does; resume a search, or load it.
 
+        words = "algo=dppg env=cartpole privacy.epsilon=4 privacy.population=10_000"
+        run = pb.tune(f"{words} algo.lr=loguniform(1e-3,1e-2) tune.score_range=[0,500]")
+        print(run.folder, run.final_value, run.epsilon)
+
     Args:
         words: as on the command line: `"algo=dppg env=cartpole privacy.epsilon=4 privacy.population=10_000
             algo.lr=loguniform(1e-3,1e-2) tune.score_range=[0,500]"`.
@@ -51,6 +55,10 @@ def tune(
 
 def tune_plan(words: Words = (), /, *, config_dir: str | None = None, **groups: Any) -> SearchPlan:
     """What a search will do and cost, as `privrl tune --plan` shows it with `lines()`.
+
+        words = "algo=dppg env=cartpole privacy.epsilon=4 privacy.population=10_000"
+        plan = pb.tune_plan(f"{words} algo.lr=loguniform(1e-3,1e-2) tune.score_range=[0,500]")
+        print(plan.lines())
 
     Arguments as for `tune`. Nothing is trained or written.
 
