@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 import shlex
 import shutil
 import sys
@@ -106,9 +108,11 @@ def report_of(parts: Plan, r: int = 0, results: Path | None = None) -> PlanRepor
         "nearest": near,
     }
     more = [*_noise_lines(facts["noise"]), *_nearest_lines(facts)]
-    return PlanReport(
-        facts, [f"{facts['algo']} on {facts['env']}", *_table(parts, r, facts), *more]
-    )
+    users = f"{_count(facts['rounds'], 'round')} of {_count(facts['users_per_round'], 'user')}"
+    spent = f"epsilon {shown_epsilon(epsilon)} at delta {facts['delta']:g}"
+    status = facts["guarantee"]["status"]
+    answer = f"{facts['algo']} on {facts['env']}: {users}, {spent}, {status}"
+    return PlanReport(facts, [answer, *_table(parts, r, facts), *more])
 
 
 def _table(parts: Plan, r: int, facts: dict[str, Any]) -> list[str]:
@@ -325,7 +329,8 @@ def announce(parts: Plan, r: int, folder: Path, given: Sequence[str]) -> None:
     lines += [("", line) for line in rest if full]
     lines.append(("folder", str(folder) if full else str(short)))
     print(f"{config.algo.name} on {config.env.label}{z}  seed={config.seed}")
-    print("\n".join(folded(f"  {name:7} ", text) for name, text in lines), flush=True)
+    shown = (folded(f"  {name:7} ", text) for name, text in lines)
+    print(coloured("\n".join(shown)), flush=True)
 
 
 def _environment_lines(config: RunConfig) -> list[tuple[str, str]]:
@@ -338,6 +343,17 @@ def _environment_lines(config: RunConfig) -> list[tuple[str, str]]:
     if source.startswith("algo/"):
         source += f"; they were not tuned for {config.env.label}"
     return [*lines, ("values", source)]
+
+
+_COLOURS = {"formal": 32, "heuristic": 33, "unreviewed": 33, "not private": 31}
+
+
+def coloured(text: str) -> str:
+    """A text with the first status of a guarantee in its colour, on a terminal and unless NO_COLOR is set."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return text
+    status = rf"\b({'|'.join(_COLOURS)})\b"
+    return re.sub(status, lambda m: f"\x1b[{_COLOURS[m[1]]}m{m[1]}\x1b[0m", text, count=1)
 
 
 def folded(head: str, text: str) -> str:

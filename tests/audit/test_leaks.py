@@ -379,7 +379,7 @@ def test_start_states_of_private_trajectories_are_a_path(sets, place):
     assert report.verdict() == "heuristic: 1 path past the gate, all declared"
 
 
-@pytest.mark.fast_every(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "place"),
     [((), (0, 0)), (("algo.batch=null",), (1, 1)), (("env.user=fresh",), (2, 0))],
@@ -508,6 +508,7 @@ def test_bad_users_of_others_do_not_disturb_it():
     assert any(report.ok for report in reports)
 
 
+@pytest.mark.slow
 def test_a_test_that_could_not_find_anything_says_so():
     """The simulator of this user fails in both runs, so that the row is zero in both."""
     words = (
@@ -615,6 +616,7 @@ def test_distance():
 # --- the command
 
 
+@pytest.mark.slow
 def test_the_command_reports_and_writes_json(capsys, tmp_path):
     file = tmp_path / "leaks.json"
     words = [*SMALL, STEPS, "env.user=fresh", "algo.critic=shared"]

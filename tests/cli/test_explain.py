@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,22 @@ def test_the_terminal_keeps_the_name_of_every_caveat_and_note_in_three_lines() -
     for name in (*GUARANTEE.caveats, *GUARANTEE.notes, "privrl explain x", GUARANTEE.unit):
         assert name in text
     assert "caveats shared critic, carried-over environment: not covered by epsilon" in rest
+
+
+def test_a_run_says_its_guarantee_in_one_sentence() -> None:
+    unit = "one simulated user: 64 steps"
+    formal = replace(GUARANTEE, epsilon=1.0, caveats={})
+    assert formal.sentence() == (
+        "epsilon 1 at delta 1e-05, formal: with or without one user's contribution no result is more than "
+        f"e^1 = 2.719 times as likely, plus 1e-05; unit: {unit}"
+    )
+    other = replace(formal, adjacency="replace-one").sentence()
+    assert "formal: whatever one user's data are, no result" in other
+    large = GUARANTEE.sentence()
+    assert large.startswith("epsilon 16.68 at delta 1e-05, heuristic: ")
+    assert "(which excludes almost nothing)" in large
+    assert large.endswith("; not covered: shared critic, carried-over environment")
+    assert replace(formal, epsilon=math.inf).sentence().startswith("not private")
 
 
 def test_everything_that_was_folded_is_explained(tmp_path, capsys) -> None:

@@ -109,6 +109,7 @@ TINY = {
 }
 
 
+@pytest.mark.slow
 def test_missing_runs_are_made_once_and_everything_is_compared(
     tmp_path, capsys, monkeypatch
 ) -> None:

@@ -107,6 +107,7 @@ def test_capped_poisson_cohorts_cost_more_than_uncapped_ones():
     assert uncapped_epsilon <= capped_epsilon < 2.5 * uncapped_epsilon
 
 
+@pytest.mark.slow
 def test_hardly_any_noise_is_an_infinite_epsilon_not_a_crash():
     """z = 1e-4, as in table 6 of PriMORL."""
     one = ReleaseEvent(

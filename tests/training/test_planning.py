@@ -1,6 +1,7 @@
 """privrl plan: its numbers by hand, what limits the rounds, and the nearest measured results."""
 
 import csv
+import io
 import json
 import math
 import subprocess
@@ -136,6 +137,32 @@ def test_a_budget_limits_the_rounds_and_the_plan_says_so():
     assert any(
         f"{plan.facts['rounds']} of 50, limited by the budget, epsilon 1" in x for x in plan.lines()
     )
+
+
+def test_the_plan_gives_its_answer_first():
+    answer = "dppg on cartpole: 146 rounds of 64 users, epsilon 2 at delta 1e-05, formal"
+    assert planned("privacy.epsilon=2").lines()[0] == answer
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_lines_on_a_terminal_hang_are_not_cut_in_words_and_show_the_status(monkeypatch):
+    text = "epsilon 1, formal: " + "outputs/a/long/name/without/spaces " * 5
+    assert describe.folded("  privacy ", text) == f"  privacy {text}"  # of a file
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    first, *rest = describe.folded("  privacy ", text).splitlines()
+    assert first.startswith("  privacy epsilon 1, formal: outputs")
+    assert rest
+    assert all(line.startswith(" " * 10 + "outputs") for line in rest)
+    assert max(map(len, (first, *rest))) <= 80
+    assert describe.coloured(first).startswith("  privacy epsilon 1, \x1b[32mformal\x1b[0m: ")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert describe.coloured(first) == first
 
 
 def test_the_nearest_results_are_formal_and_of_several_seeds(store):

@@ -1,5 +1,6 @@
 """PPO on texts: advantages and a whole update by hand, what it leaks, that it learns."""
 
+import pytest
 import torch
 from text_runs import ABSENT, NEW, config_of, learned, session
 
@@ -58,6 +59,7 @@ def test_a_round_with_a_broken_score_is_skipped(texts):
     assert not any(x.any() for x in moments.values())
 
 
+@pytest.mark.slow
 def test_everything_is_outside_the_gate(texts):
     report = find_leaks(shrink(config_of(texts, "ppo"))[0], late=False)
     assert set(report.found) == {"pooled training"}
