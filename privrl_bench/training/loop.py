@@ -152,6 +152,7 @@ class Experiment:
             self.rows.begin_evaluation()
         self.rows.write()
         self.clock.stop()
+        progress.close()  # before the results
         for r in list(self.alive):
             self._finish(r)
         return True

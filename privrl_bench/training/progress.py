@@ -156,7 +156,7 @@ class Progress:
 
     def close(self) -> None:
         """Show the last state and stop. A second call does nothing."""
-        if self._enabled and (self._bar is not None or self._printed.steps != self._state.steps):
+        if self._enabled and self._printed.steps != self._state.steps:
             self._show()
         if self._bar is not None:
             self._bar.stop()
