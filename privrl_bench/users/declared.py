@@ -62,13 +62,19 @@ class DeclaredUsers(SimulatedUsers):
 
     def terms(self) -> UserTerms:
         """See `Users.terms`."""
-        drawn = rules(self.config.privacy).sampler.every_round
-        return declared_terms(super().terms(), drawn)
+        sampler, who = rules(self.config.privacy).sampler, IN_ORDER
+        if sampler.every_round:
+            who = "drawn afresh and in secret in every round"
+        elif sampler.random:
+            who = "in an order that the sampler draws in secret"
+        return declared_terms(super().terms(), who)
 
 
-def declared_terms(terms: UserTerms, drawn: bool) -> UserTerms:
-    """`terms` with those of an environment that declares users, who are `drawn` by number."""
-    who = "drawn afresh and in secret in every round" if drawn else "in the order of their numbers"
+IN_ORDER = "in the order of their numbers"
+
+
+def declared_terms(terms: UserTerms, who: str) -> UserTerms:
+    """`terms` with those of an environment that declares users; `who`: of them comes when."""
     notes = {
         "users": f"the environment plays user k when reset(options={{'user': k}}) says so: {who}; the order "
         "and what it knows of one user do not depend on another's data",

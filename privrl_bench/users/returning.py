@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.config.traits import Data, Draws
 from privrl_bench.errors import ConfigError
-from privrl_bench.users.declared import UNTESTED, declared_terms
+from privrl_bench.users.declared import IN_ORDER, UNTESTED, declared_terms
 from privrl_bench.users.facts import UserSize, UserTerms, UserWords
 from privrl_bench.users.refusals import check_noise
 from privrl_bench.users.simulated import SimulatedUsers
@@ -116,7 +116,7 @@ class ReturningUsers(SimulatedUsers):
     def terms(self) -> UserTerms:
         """See `Users.terms`."""
         terms = super().terms()
-        return terms if self.spec.users is None else declared_terms(terms, drawn=False)
+        return terms if self.spec.users is None else declared_terms(terms, IN_ORDER)
 
     def words(self, rounds: int) -> UserWords:
         """See `Users.words`: those who join a round do not act in it."""

@@ -11,6 +11,7 @@ from my_pkg import clinic_log
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.privacy.sampling.fixed import Fixed
 from privrl_bench.training.describe import describe_plan
 from privrl_bench.training.plan import make_plan
 from privrl_bench.training.runner import run
@@ -289,7 +290,7 @@ def test_the_leak_test_plays_simulations(log) -> None:
 # -- what is said -----------------------------------------------------------------------------
 
 
-def test_guarantee_and_plan_name_the_users(tmp_path, capsys) -> None:
+def test_guarantee_and_plan_name_the_users(tmp_path, capsys, monkeypatch) -> None:
     guarantee = session_of().parts.gate.guarantee(0)
     assert guarantee.unit == (
         "one user (of 12 declared by the environment): 6 steps from a reset, used once"
@@ -304,6 +305,10 @@ def test_guarantee_and_plan_name_the_users(tmp_path, capsys) -> None:
     )
     assert "drawn afresh and in secret" in drawn.notes["users"]
     assert "sampling" not in drawn.notes  # nothing is simulated
+    with monkeypatch.context() as patched:  # a sampler that draws their order, of a plugin
+        patched.setattr(Fixed, "random", True)
+        notes = session_of().parts.gate.guarantee(0).notes
+        assert "in an order that the sampler draws in secret" in notes["users"]
     run([clinic("plan_only=true")], [tmp_path / "a"], [[]])
     assert "3 rounds of 4 users x 6 steps = 72 steps; 12 of 12 users, each used once\n" in (
         capsys.readouterr().out
