@@ -40,7 +40,13 @@ from privrl_bench.training.plan import Plan, make_plan
 from privrl_bench.training.trainer import Trainer
 
 FOREVER = "total_steps=1_000_000_000"
-SWEEP = ("privacy.z=1,3", "seed=range(8)", "total_steps=200_000", "log.progress=false")
+SWEEP = (
+    "privacy.z=1,3",
+    "seed=range(8)",
+    "total_steps=200_000",
+    "log.progress=false",
+    "log.full=true",
+)
 
 
 class BareLoop:

@@ -90,7 +90,7 @@ def test_it_trains_is_reviewed_and_trains_again_with_two_workers(call):
     assert "verdict  passed: no path around the gate" in said
     assert "review   recorded in" in said
 
-    workers = ("hardware.workers=2", "hardware.shard_users=3")
+    workers = ("hardware.workers=2", "hardware.shard_users=3", "log.full=true")
     said = call("privrl_bench.cli.train", *RUN, f"hydra.run.dir={two}", *workers)
     assert "workers up to 2 processes; each computes the updates of some users of a round" in said
     assert read(two, "summary.json")["guarantee"]["status"] == "formal"

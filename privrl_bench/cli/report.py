@@ -10,6 +10,7 @@ from privrl_bench.cli.parsing import Parser
 from privrl_bench.errors import ConfigError
 from privrl_bench.reporting.page import counted, write_report
 from privrl_bench.reporting.run_loader import load_runs
+from privrl_bench.reporting.runs import usable
 from privrl_bench.reporting.tables import left_out, markdown, summarise
 from privrl_bench.training.writable import check_folder
 
@@ -53,6 +54,8 @@ def main(words: Sequence[str], prog: str) -> int:
     runs = [run for folder in options.folders for run in load_runs(folder)]
     for line in left_out(runs):
         print(f"not counted or incomplete: {line}", file=sys.stderr)
+    if not usable(runs):
+        raise ConfigError("DIR", f"no finished run below {', '.join(map(str, options.folders))}")
     kept, notes = counted(runs, options.where, options.all_lengths)
     out.mkdir(parents=True, exist_ok=True)
     print("\n".join([markdown(summarise(kept)), *notes]))
