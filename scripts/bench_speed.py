@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -40,13 +39,7 @@ from privrl_bench.training.plan import Plan, make_plan
 from privrl_bench.training.trainer import Trainer
 
 FOREVER = "total_steps=1_000_000_000"
-SWEEP = (
-    "privacy.z=1,3",
-    "seed=range(8)",
-    "total_steps=200_000",
-    "log.progress=false",
-    "log.full=true",
-)
+SWEEP = ("privacy.z=1,3", "seed=range(8)", "total_steps=200_000", "log.progress=false")
 
 
 class BareLoop:
@@ -180,7 +173,8 @@ def sweep(repeats: int) -> dict[str, Any]:
                 seconds[name].append(time.perf_counter() - start)
                 if done.returncode:
                     raise RuntimeError(done.stdout + done.stderr)
-                steps = sum(int(n) for n in re.findall(r"(\d+) steps in", done.stdout))
+                ended = Path(folder).rglob("summary.json")
+                steps = sum(json.loads(path.read_text())["steps"] for path in ended)
     faster = [b / a for a, b in zip(*seconds.values(), strict=True)]
     return {
         "words": list(SWEEP),
