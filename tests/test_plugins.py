@@ -390,6 +390,7 @@ def test_a_mechanism_is_unreviewed_until_both_audits_have_passed(package, monkey
     assert status(SERVERS)[0] == "unreviewed"
 
 
+@pytest.mark.slow
 def test_a_weak_attack_is_no_review(package, capsys):
     assert epsilon([*SERVERS, "--scores", "20"]) == 0
     assert "not recorded: a review needs --scores 20000 or more" in capsys.readouterr().out

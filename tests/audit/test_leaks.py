@@ -466,7 +466,6 @@ def test_a_run_of_too_few_rounds_on_a_dataset_names_its_key(sets):
     rest_slow(
         sorted(e for e in set(choices("env")) - GENERIC if not e.startswith("sentiment")),
         "cartpole",
-        "hopper",
     ),
 )
 def test_environments(env):

@@ -185,6 +185,7 @@ def test_optimiser_moments_from_rows_without_noise(monkeypatch):
     assert_caught(config, "state last_actor")
 
 
+@pytest.mark.slow
 def test_an_average_of_rows_without_noise_that_is_saved(monkeypatch):
     patch_user_update(monkeypatch, keep_mean_row)
     real = Dppg.server

@@ -76,7 +76,7 @@ def test_rewards_in_the_results(monkeypatch):
     assert "printed when done lines" in report.undeclared
 
 
-@pytest.mark.fast_every(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", ["self", "state"])
 def test_an_end_when_users_fall_rarely(monkeypatch, kept):
     falls = lambda users: users.terminated.float().mean((1, 2))  # noqa: E731
@@ -98,7 +98,7 @@ def test_an_end_that_a_user_decides(monkeypatch):
     assert_caught(formal_small(), "schedule end")
 
 
-@pytest.mark.fast_every(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -149,6 +149,7 @@ def test_a_field_that_is_not_declared_is_refused(monkeypatch):
         find_leaks(formal_small(), late=False)
 
 
+@pytest.mark.slow
 def test_the_reason_of_an_interruption(monkeypatch):
     def ended(real, self, r, mirror, status, reason, code, **more):
         reason = f"{reason}; users had {private(self.trainer, r)}"
@@ -432,6 +433,7 @@ def test_returning_users(monkeypatch):
     assert_caught(config, "summary.json released", round_index=0)
 
 
+@pytest.mark.slow
 def test_users_of_a_known_policy(monkeypatch):
     remembering(monkeypatch, Gpope, mean_reward)
     reporting(monkeypatch, Gpope, "reward")

@@ -115,6 +115,7 @@ def test_users_rewards_under_the_name_of_a_released_metric(monkeypatch, capsys):
 # --- policy gradient
 
 
+@pytest.mark.slow
 def test_features_that_are_centred_over_users(monkeypatch):
     real = DppgL2.user_update
 

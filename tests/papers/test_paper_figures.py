@@ -30,6 +30,7 @@ def test_a_figure_that_cannot_be_read_is_not_drawn(tmp_path, capsys) -> None:
     assert not list(tmp_path.glob("figure.*"))
 
 
+@pytest.mark.slow
 def test_figures_of_kept_tables(tmp_path) -> None:
     for known, name in (("gpope", "fig1"), ("dppg", "fig1")):
         item = paper(known).item(name, "paper")

@@ -297,6 +297,7 @@ def test_sources_of_the_package_and_broken_files_are_left_out(outsider):
     assert provenance.changed(config, {"sources": {}}) == ["torn_env"]
 
 
+@pytest.mark.slow
 def test_a_module_of_a_linked_folder_of_packages_is_installed(tmp_path):
     """A virtual environment that is reached through a symbolic link."""
     code = (

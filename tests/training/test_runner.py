@@ -644,6 +644,7 @@ def test_rows_stay_in_order_however_late_an_evaluation_is(tmp_path, monkeypatch,
     assert_same(essence(tmp_path / "here"), essence(tmp_path / "aside"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", ["signal", "failure"])
 def test_a_run_cut_while_an_evaluation_is_under_way_loses_nothing(
     tmp_path, monkeypatch, stop, aside
@@ -705,6 +706,7 @@ def test_the_checkpoint_is_plain_data_without_noise_or_secrets(tmp_path):
     assert set(policy) == {"format", "actor", "policy", "spec", "algo", "env", "eval", "guarantee"}
 
 
+@pytest.mark.slow
 def test_whether_users_had_non_finite_numbers_is_private(tmp_path, capsys):
     """Found by an audit: a line on the terminal told whether the user who sends NaN was drawn."""
     shown = {}

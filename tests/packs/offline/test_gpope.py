@@ -191,6 +191,7 @@ def test_a_run_from_end_to_end(tmp_path, capsys):
     assert again.status == "skipped"
 
 
+@pytest.mark.slow
 def test_a_dataset_and_who_n_is(tmp_path, monkeypatch):
     """Recorded people: n is exactly the private ones, whose own chances count."""
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))

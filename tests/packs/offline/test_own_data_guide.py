@@ -12,6 +12,7 @@ from privrl_bench.packs.offline.datasets.minari_files import local_ids, open_dat
 GUIDE = (Path(__file__).parents[3] / "docs" / "own_data.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_code_makes_datasets_that_the_commands_take(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))

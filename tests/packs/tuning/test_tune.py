@@ -333,6 +333,7 @@ def test_choices_that_change_what_a_user_is_are_refused(words):
         planned(words, PUBLIC, "privacy.z=2")
 
 
+@pytest.mark.slow
 def test_repeated_rounds_of_scores_and_of_the_last_run_count(done, tmp_path):
     """A ledger has a release twice."""
     folder = shutil.copytree(done, tmp_path / "s")
