@@ -158,6 +158,10 @@ def runs(folder: str | Path) -> list[Run]:
     Raises:
         ConfigError: there is no such folder.
     """
+    return _runs_below(folder)
+
+
+def _runs_below(folder: str | Path) -> list[Run]:
     if not Path(folder).is_dir():
         raise ConfigError("", f"there is no folder {folder}")
     return load_runs(Path(folder))
@@ -180,9 +184,9 @@ def compare(
         The groups, in the order of the table.
 
     Raises:
-        ConfigError: no finished run; or no run has the setting.
+        ConfigError: no such folder, no finished run, or no run has the setting.
     """
-    every = load_runs(Path(runs)) if isinstance(runs, str | Path) else list(runs)
+    every = _runs_below(runs) if isinstance(runs, str | Path) else list(runs)
     kept, notes = counted(every, where)
     if out is not None:
         Path(out).mkdir(parents=True, exist_ok=True)

@@ -31,6 +31,9 @@ def show(outcomes: Sequence[Outcome], columns: Mapping[str, Sequence[str]]) -> N
     print()
     if any(outcome.summary for outcome in outcomes):
         _print_groups(groups, swept)
+    told = [(one.summary.get("guarantee") or {}).get("caveats", ()) for one in outcomes]
+    for caveat in dict.fromkeys(caveat for caveats in told for caveat in caveats):
+        print(f"not covered by epsilon: {caveat}")
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     if failed:
         rows = [(os.path.relpath(one.folder), one_line(one.reason)) for one in failed]

@@ -24,7 +24,7 @@ Example: privrl plan algo=dppg env=cartpole privacy.epsilon=2 privacy.population
 
 @contextmanager
 def _few_collections() -> Iterator[None]:
-    """No garbage collection of what is imported, also at the end of the process: half of the time."""
+    """No garbage collection of what is imported, also at the end: a quarter of the time."""
     gc.disable()
     try:
         yield

@@ -122,7 +122,7 @@ def counted(
     """
     kept = usable(runs)
     if not kept:
-        raise ConfigError("DIR", "there is no finished run")
+        raise ConfigError("", "there is no finished run")
     kept = selected(kept, where)
     kept, other = (kept, []) if all_lengths else of_one_length(kept)
     notes = [f"left out, of another length: {one} (--all-lengths has them)" for one in other]

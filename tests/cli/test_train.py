@@ -135,7 +135,9 @@ def test_the_table_of_a_sweep_has_a_row_for_each_setting_and_the_range_of_few_se
     def one(run: RunConfig, folder: Path, words: list[str]) -> Outcome:
         value = {0: 460.0, 1: 500.0, 2: 500.0}[run.seed] / run.privacy.z
         epsilon = 4.0 / run.privacy.z
-        return result_of("done", "", folder, {"return": {"mean": value}, "epsilon": epsilon})
+        known = {"status": "heuristic", "caveats": ["shared critic: no noise"]}
+        summary = {"return": {"mean": value}, "epsilon": epsilon, "guarantee": known}
+        return result_of("done", "", folder, summary)
 
     monkeypatch.setattr(runs, "one", one)
     monkeypatch.setattr(Runs, "__call__", lambda self, *a: [one(*x) for x in zip(*a, strict=True)])
@@ -143,10 +145,35 @@ def test_the_table_of_a_sweep_has_a_row_for_each_setting_and_the_range_of_few_se
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     at = next(i for i, line in enumerate(lines) if line[:2] == ["z", "runs"])
     few = ["range", "of", "3", "runs)"]
-    assert lines[at + 1] == ["1", "3", "of", "3", "486.7", "(460.0", "to", "500.0,", *few, "4", "-"]
-    assert lines[at + 2] == ["2", "3", "of", "3", "243.3", "(230.0", "to", "250.0,", *few, "2", "-"]
-    assert lines[at + 3] == ["report:", "privrl", "report", "outputs/dppg/cartpole"]
-    assert lines[at + 4] == ["6", "jobs:", "6", "done"]
+    assert lines[at + 1] == [
+        "1",
+        "3",
+        "of",
+        "3",
+        "486.7",
+        "(460.0",
+        "to",
+        "500.0,",
+        *few,
+        "4",
+        "heuristic",
+    ]
+    assert lines[at + 2] == [
+        "2",
+        "3",
+        "of",
+        "3",
+        "243.3",
+        "(230.0",
+        "to",
+        "250.0,",
+        *few,
+        "2",
+        "heuristic",
+    ]
+    assert " ".join(lines[at + 3]) == "not covered by epsilon: shared critic: no noise"
+    assert lines[at + 4] == ["report:", "privrl", "report", "outputs/dppg/cartpole"]
+    assert lines[at + 5] == ["6", "jobs:", "6", "done"]
 
 
 def test_an_interrupted_sweep_starts_no_further_job(
