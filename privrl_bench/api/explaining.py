@@ -13,7 +13,7 @@ from typing import Any
 from privrl_bench.config.overrides import explicit_keys
 from privrl_bench.errors import ConfigError
 from privrl_bench.metrics import again, shown_epsilon
-from privrl_bench.privacy.guarantee import meaning
+from privrl_bench.privacy.guarantee import meaning, too_large
 
 STATUSES = {
     "formal": "a theorem covers everything that the run releases, given the assumptions below",
@@ -136,12 +136,14 @@ def _sections(
     ]
     caveats = [str(line) for line in guarantee.get("caveats", [])]
     names = ", ".join(line.partition(":")[0] for line in caveats)
+    large = too_large(number)
+    bound = meaning(number, float(guarantee["delta"]), adjacency)
     return [
         (
             "In short",
             [
                 f"protected: {guarantee['unit']}",
-                f"how well: {meaning(number, float(guarantee['delta']), adjacency)}",
+                f"how well: {bound}{'; ' if large else ''}{large}",
                 f"how certain: {status}, {STATUSES.get(status, '')}",
                 f"not covered: {names + ', and ' if names else ''}what is named below",
             ],

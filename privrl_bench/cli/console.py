@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from privrl_bench.training.progress import coloured
+
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table on stdout as aligned columns, never wrapped.
@@ -23,4 +25,4 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         for line in lines
     )
-    print("\n".join(line.rstrip() for line in padded), flush=True)
+    print("\n".join(coloured(line.rstrip()) for line in padded), flush=True)

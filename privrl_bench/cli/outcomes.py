@@ -34,6 +34,8 @@ def show(outcomes: Sequence[Outcome], columns: Mapping[str, Sequence[str]]) -> N
     told = [(one.summary.get("guarantee") or {}).get("caveats", ()) for one in outcomes]
     for caveat in dict.fromkeys(caveat for caveats in told for caveat in caveats):
         print(f"not covered by epsilon: {caveat}")
+    for warning in dict.fromkeys(warning for one in outcomes for warning in one.warnings):
+        print(f"warning: {warning}")
     failed = [outcome for outcome in outcomes if outcome.status == "failed"]
     if failed:
         rows = [(os.path.relpath(one.folder), one_line(one.reason)) for one in failed]

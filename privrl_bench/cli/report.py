@@ -12,6 +12,7 @@ from privrl_bench.reporting.page import counted, write_report
 from privrl_bench.reporting.run_loader import load_runs
 from privrl_bench.reporting.runs import usable
 from privrl_bench.reporting.tables import left_out, markdown, summarise
+from privrl_bench.training.progress import coloured
 from privrl_bench.training.writable import check_folder
 
 ABOUT = """Make tables, plots and one page from run folders at any depth.
@@ -58,7 +59,7 @@ def main(words: Sequence[str], prog: str) -> int:
         raise ConfigError("DIR", f"no finished run below {', '.join(map(str, options.folders))}")
     kept, notes = counted(runs, options.where, options.all_lengths)
     out.mkdir(parents=True, exist_ok=True)
-    print("\n".join([markdown(summarise(kept)), *notes]))
+    print("\n".join([*map(coloured, markdown(summarise(kept)).splitlines()), *notes]))
     page = write_report(kept, out, " ".join(map(str, options.folders)), notes)
     print(f"results: {page}", file=sys.stderr)
     return 0

@@ -150,7 +150,8 @@ def explain(words: Sequence[str], prog: str) -> int:
     parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")
     folder = parser.read(words).run
     from privrl_bench.api.explaining import explain as explained
+    from privrl_bench.training.progress import coloured
 
-    width = min(max(shutil.get_terminal_size((100, 24)).columns, 60), 110)
-    print("\n".join(explained(folder).lines(width)))
+    width = min(max(shutil.get_terminal_size((100, 24)).columns, 80), 120)
+    print(coloured("\n".join(explained(folder).lines(width))))
     return 0

@@ -39,8 +39,7 @@ _HOW = {
     "add-or-remove": "with or without one user",
 }
 _ANY = "whatever one user's data are,"
-_LARGEST = 50.0  # epsilon of the largest factor that is written
-_LITTLE = 10.0  # epsilon above which the factor, e^10 = 22,026, excludes almost nothing
+_LARGE = 20.0  # epsilon above which a factor, e^20 = 4.85e8, is not written out
 
 
 def meaning(epsilon: float, delta: float, adjacency: str) -> str:
@@ -53,10 +52,18 @@ def meaning(epsilon: float, delta: float, adjacency: str) -> str:
     """
     if not epsilon < math.inf:
         return "there is no bound on what is learned about a user"
-    factor = f"e^{shown_epsilon(epsilon)} = {shown_epsilon(math.exp(min(epsilon, _LARGEST)))}"
-    much = " (which excludes almost nothing)" if epsilon > _LITTLE else ""
+    factor = f"e^{shown_epsilon(epsilon)}"
+    if epsilon <= _LARGE:
+        factor += f" = {shown_epsilon(math.exp(epsilon))}"
     how = _HOW.get(adjacency, _ANY)
-    return f"{how} no result is more than {factor} times as likely{much}, plus {delta:g}"
+    return f"{how} no result is more than {factor} times as likely, plus {delta:g}"
+
+
+def too_large(epsilon: float) -> str:
+    """A warning of an epsilon that is finite and too large to mean much; empty for others."""
+    if not _LARGE < epsilon < math.inf:
+        return ""
+    return f"epsilon is above {_LARGE:g}: as a bound it excludes almost nothing"
 
 
 _SHOWN = "publishing each user's data with this chance would satisfy it with epsilon 0"
@@ -135,20 +142,6 @@ class Guarantee:
         if self.caveats:
             plain += f"; not covered: {', '.join(self.caveats)}"
         return plain
-
-    def fold(self, command: str) -> list[str]:
-        """The guarantee in at most four lines, with the names of all caveats and notes.
-
-        Args:
-            command: prints their text.
-        """
-        lines = self.describe()[:2]
-        if self.caveats:
-            lines.append(f"caveats {', '.join(self.caveats)}: not covered by epsilon")
-        if self.caveats or self.notes:
-            names = f"notes   {', '.join(self.notes)}; " if self.notes else ""
-            lines.append(f"{names}in full: {command}")
-        return lines
 
     def describe(self) -> list[str]:
         """The guarantee in full: a line for each caveat and note."""

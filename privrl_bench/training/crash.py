@@ -41,6 +41,7 @@ class Outcome:
         bad_input: the configuration was refused.
         number: see `sweep.Job`.
         failed_with_group: it failed because its group did; trained alone it may succeed.
+        warnings: that a lone run prints before it trains.
     """
 
     status: str
@@ -51,6 +52,7 @@ class Outcome:
     bad_input: bool = False
     number: int = 0
     failed_with_group: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 def interruption(outcomes: Iterable[Outcome | ConfigError]) -> int:

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-import re
 import shlex
-import shutil
-import sys
-import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,16 +18,14 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.kernels.machine import workers_of
 from privrl_bench.metrics import again, shown_epsilon
 from privrl_bench.privacy.account import Account
-from privrl_bench.privacy.guarantee import UNREVIEWED, WEAK_DELTA
+from privrl_bench.privacy.guarantee import UNREVIEWED, WEAK_DELTA, too_large
 from privrl_bench.privacy.rules import rules
 from privrl_bench.reporting.nearest import nearest, store
 from privrl_bench.training.folder import json_safe
 from privrl_bench.training.plan import Plan
-from privrl_bench.training.progress import in_sweep
+from privrl_bench.training.progress import coloured, folded, in_sweep, title
 from privrl_bench.training.workers import one_process
 from privrl_bench.users import kind_of
-
-WARN = 20.0  # epsilon above which a plan has a warning
 
 
 @dataclass(frozen=True)
@@ -136,7 +129,7 @@ def _table(parts: Plan, r: int, facts: dict[str, Any]) -> list[str]:
     for name, value in facts["epsilons"].items():
         text = f"{shown_epsilon(value)} at delta {privacy.delta:g}"
         rows.append((f"epsilon, {name.replace('_', '-')}", text))
-    if large := _warning(facts["epsilon"]):
+    if large := too_large(facts["epsilon"]):
         rows.append(("warning", large))
     rows += [(name, getattr(guarantee, name)) for name in ("status", "unit", "notion")]
     rows += [("caveat", f"{name}: {why}") for name, why in guarantee.caveats.items()]
@@ -274,7 +267,9 @@ def preview_facts(account: Account, r: int) -> dict[str, Any]:
 
 
 def announce(parts: Plan, r: int, folder: Path, given: Sequence[str]) -> None:
-    """Print the plan of a run: all of it with `log.full` or `plan_only`, nothing of a run of a sweep.
+    """Print the plan of a run: all of it with `log.full` or `plan_only`, else nothing in a sweep.
+
+    Of runs that are trained together, the first is announced.
 
     Args:
         parts: of the group.
@@ -284,15 +279,10 @@ def announce(parts: Plan, r: int, folder: Path, given: Sequence[str]) -> None:
     """
     config, guarantee = parts.configs[r], parts.gate.guarantee(r)
     mechanism, full = parts.gate.mechanism, config.log.full or config.plan_only
-    if in_sweep() and not full:
+    if r or (in_sweep() and not full):
         return
-    z = f"  z={config.privacy.z:g}" if mechanism.private and full else ""
     here = Path.cwd()
     short = folder.relative_to(here) if folder.is_relative_to(here) else folder
-    first, *rest = guarantee.fold(f"privrl explain {shlex.quote(str(short))}")
-    if r:
-        print(f"together with{z}  seed={config.seed}  {first}\n  folder  {folder}", flush=True)
-        return
     words = parts.users.words(parts.rounds)
     users = words.who
     if after := parts.iterations - parts.rounds:
@@ -312,23 +302,23 @@ def announce(parts: Plan, r: int, folder: Path, given: Sequence[str]) -> None:
     named = "rounds" in explicit_keys(given) and parts.users.room(parts.rounds).limits
     if parts.rounds < (asked := _asked(parts, r)) and not named:
         lines.append(("rounds", _rounds(parts, r, asked)))
-    if full and (noise := mechanism.describe_noise(r)):
-        lines.append(("noise", noise))
+    if full and mechanism.private:
+        shape = mechanism.describe_noise(r)
+        lines.append(("noise", f"z = {config.privacy.z:g}{'; ' if shape else ''}{shape}"))
     for facts in preview_facts(parts.gate, r).values():
         real = f"epsilon {shown_epsilon(facts['epsilon'])} at delta {config.privacy.delta:g}"
         cohort = f"{facts['users_per_round']:,} users a round ({facts['users']:,} in all)"
         lines.append(("preview", f"noise as of {cohort}, with whom the run would have {real}"))
-    lines.append(("privacy", first if full else guarantee.sentence()))
-    if not full and UNREVIEWED in guarantee.notes:
+    lines.append(("privacy", guarantee.sentence()))
+    if UNREVIEWED in guarantee.notes:
         lines.append(("note", guarantee.notes[UNREVIEWED]))
-    large = (guarantee.caveats | guarantee.notes).get(WEAK_DELTA)
-    if large is not None:
-        lines.append(("warning", f"{WEAK_DELTA}: {large}"))
-    if large_epsilon := _warning(guarantee.epsilon):
-        lines.append(("warning", large_epsilon))
-    lines += [("", line) for line in rest if full]
+    lines += [("warning", line) for line in warnings(parts, r)]
+    if full and mechanism.private:
+        notes = f"notion {guarantee.notion}; notes {', '.join(guarantee.notes)}"
+        lines.append(("", f"{notes}; in full: privrl explain {shlex.quote(str(short))}"))
     lines.append(("folder", str(folder) if full else str(short)))
-    print(f"{config.algo.name} on {config.env.label}{z}  seed={config.seed}")
+    if in_sweep():
+        print(title(config))
     shown = (folded(f"  {name:7} ", text) for name, text in lines)
     print(coloured("\n".join(shown)), flush=True)
 
@@ -336,45 +326,12 @@ def announce(parts: Plan, r: int, folder: Path, given: Sequence[str]) -> None:
 def _environment_lines(config: RunConfig) -> list[tuple[str, str]]:
     """What is said of an environment that is none of the package's: wrappers, checks, whose values."""
     lines = [("wrapped", wrappers_in_words(config.env))] if config.env.wrappers else []
-    for one in check_before_training(config):
-        mark = "" if one.severity == FINE else f"{one.severity}: {one.check}: "
-        lines.append(("check", f"{mark}{one.text}"))
+    checks = check_before_training(config)
+    lines += [("check", one.text) for one in checks if one.severity == FINE]
     source = config.hyperparameter_source
     if source.startswith("algo/"):
         source += f"; they were not tuned for {config.env.label}"
     return [*lines, ("values", source)]
-
-
-_COLOURS = {"formal": 32, "heuristic": 33, "unreviewed": 33, "not private": 31}
-
-
-def coloured(text: str) -> str:
-    """A text with the first status of a guarantee in its colour, on a terminal and unless NO_COLOR is set."""
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
-        return text
-    status = rf"\b({'|'.join(_COLOURS)})\b"
-    return re.sub(status, lambda m: f"\x1b[{_COLOURS[m[1]]}m{m[1]}\x1b[0m", text, count=1)
-
-
-def folded(head: str, text: str) -> str:
-    """A text behind its head, on a terminal in lines of 80 to 120 columns with a hanging indent.
-
-    Words are not cut. A file has one line, so that it can be searched.
-
-    >>> folded("  plan    ", "146 rounds of 64 users")
-    '  plan    146 rounds of 64 users'
-    """
-    if not sys.stdout.isatty():
-        return f"{head}{text}"
-    width = min(max(shutil.get_terminal_size().columns, 80), 120)
-    return textwrap.fill(
-        text,
-        width,
-        initial_indent=head,
-        subsequent_indent=" " * len(head),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def _count(number: int, what: str) -> str:
@@ -386,13 +343,15 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _warning(epsilon: float) -> str:
-    """Return a warning about an epsilon that is finite and too large to mean much; empty for others."""
-    if not WARN < epsilon < math.inf:
-        return ""
-    return (
-        f"epsilon {shown_epsilon(epsilon)} is above {WARN:g}: as a bound it excludes almost nothing"
-    )
+def warnings(parts: Plan, r: int) -> list[str]:
+    """What is to be known before replica r is trained, of its environment, delta and epsilon."""
+    checks = check_before_training(parts.configs[r])
+    found = [f"{one.check}: {one.text}" for one in checks if one.severity != FINE]
+    guarantee = parts.gate.guarantee(r)
+    large = (guarantee.caveats | guarantee.notes).get(WEAK_DELTA)
+    if large is not None:
+        found.append(f"{WEAK_DELTA}: {large}")
+    return [*found, *filter(None, [too_large(guarantee.epsilon)])]
 
 
 def repeat_warning(account: Account, r: int, round_index: int) -> str:

@@ -1,15 +1,20 @@
-"""Progress on stderr, of a run or of a whole sweep: a bar on a terminal, else a line now and then."""
+"""Text on a terminal, and progress on stderr: a bar on a terminal, else a line now and then."""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import os
+import re
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, TextIO
 
+from privrl_bench.config.schema import RunConfig
 from privrl_bench.metrics import shown_epsilon
 
 LINE_EVERY_S = 10.0  # pause between plain lines without a new return
@@ -50,6 +55,43 @@ def sent_to(listener: Listener) -> Iterator[None]:
 def in_sweep() -> bool:
     """Whether the runs of this process are shown by a sweep, which sums them up."""
     return bool(_listeners)
+
+
+def title(config: RunConfig) -> str:
+    """The first line of a run."""
+    return f"{config.algo.name} on {config.env.label}  seed={config.seed}"
+
+
+_COLOURS = {"formal": 32, "heuristic": 33, "unreviewed": 33, "not private": 31}
+
+
+def coloured(text: str) -> str:
+    """A text with the first status of a guarantee in its colour, on a terminal and unless NO_COLOR is set."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return text
+    status = rf"\b({'|'.join(_COLOURS)})\b"
+    return re.sub(status, lambda m: f"\x1b[{_COLOURS[m[1]]}m{m[1]}\x1b[0m", text, count=1)
+
+
+def folded(head: str, text: str) -> str:
+    """A text behind its head, on a terminal in lines of 80 to 120 columns with a hanging indent.
+
+    Words are not cut. A file has one line, so that it can be searched.
+
+    >>> folded("  plan    ", "146 rounds of 64 users")
+    '  plan    146 rounds of 64 users'
+    """
+    if not sys.stdout.isatty():
+        return f"{head}{text}"
+    width = min(max(shutil.get_terminal_size().columns, 80), 120)
+    return textwrap.fill(
+        text,
+        width,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _bar_on(stream: TextIO, label: str, total: int, completed: int = 0) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ from privrl_bench.metrics import shown_epsilon
 from privrl_bench.training.crash import Outcome, interruption
 from privrl_bench.training.describe import (
     announce,
-    check_before_training,
     describe_plan,
     repeat_warning,
+    warnings,
 )
 from privrl_bench.training.folder import (
     RunDir,
@@ -191,7 +192,7 @@ def _run_group(
         reason = "interrupted before it started; rerun the same command to resume"
         return [Outcome("interrupted", reason, str(d.path), interrupted) for d in dirs]
     described = [describe_plan(plan, r) for r in range(len(dirs))]  # before a folder is made
-    check_before_training(plan.given[0])
+    warned = [tuple(warnings(plan, r)) for r in range(len(dirs))]
     if plan.config.plan_only:
         for r, rundir in enumerate(dirs):
             announce(plan, r, rundir.path, overrides[r])
@@ -200,11 +201,12 @@ def _run_group(
                 rundir.set_status("planned")
             write_json(rundir / "plan.json", described[r])
         return [
-            Outcome("planned", folder=str(d.path), summary=x)
-            for d, x in zip(dirs, described, strict=True)
+            Outcome("planned", folder=str(d.path), summary=x, warnings=y)
+            for d, x, y in zip(dirs, described, warned, strict=True)
         ]
     with never_left_running(dirs, private=plan.users.may_be_real):
-        return _train(plan, dirs, overrides)
+        ended = _train(plan, dirs, overrides)
+    return [replace(one, warnings=y) for one, y in zip(ended, warned, strict=True)]
 
 
 def _train(plan: Plan, dirs: list[RunDir], overrides: list[list[str]]) -> list[Outcome]:

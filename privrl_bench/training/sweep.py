@@ -40,7 +40,7 @@ from privrl_bench.training.crash import (
     reader_gone,
     save,
 )
-from privrl_bench.training.progress import ProgressState, SweepDisplay, sent_to
+from privrl_bench.training.progress import ProgressState, SweepDisplay, in_sweep, sent_to, title
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,14 @@ def train(jobs: Sequence[Job]) -> list[Outcome]:
     Returns:
         How each job ended, in order.
     """
-    from privrl_bench.training.runner import run_each
-
     configs = [job.config for job in jobs]
     folders = [job.folder for job in jobs]
     results: list[Outcome | ConfigError]
     try:
+        if not in_sweep():
+            print(title(jobs[0].config), flush=True)  # before the second that imports take
+        from privrl_bench.training.runner import run_each
+
         results = run_each(configs, folders, [job.overrides for job in jobs])
     except Exception as error:  # the other jobs of a sweep continue
         _leave_without_reader(error, *folders)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,8 @@ def test_the_table_of_a_sweep_has_a_row_for_each_setting_and_the_range_of_few_se
         epsilon = 4.0 / run.privacy.z
         known = {"status": "heuristic", "caveats": ["shared critic: no noise"]}
         summary = {"return": {"mean": value}, "epsilon": epsilon, "guarantee": known}
-        return result_of("done", "", folder, summary)
+        told = ("spaces: unbounded", f"epsilon {epsilon:g}")
+        return replace(result_of("done", "", folder, summary), warnings=told)
 
     monkeypatch.setattr(runs, "one", one)
     monkeypatch.setattr(Runs, "__call__", lambda self, *a: [one(*x) for x in zip(*a, strict=True)])
@@ -172,8 +174,10 @@ def test_the_table_of_a_sweep_has_a_row_for_each_setting_and_the_range_of_few_se
         "heuristic",
     ]
     assert " ".join(lines[at + 3]) == "not covered by epsilon: shared critic: no noise"
-    assert lines[at + 4] == ["report:", "privrl", "report", "outputs/dppg/cartpole"]
-    assert lines[at + 5] == ["6", "jobs:", "6", "done"]
+    warned = [" ".join(line) for line in lines[at + 4 : at + 7]]
+    assert warned == ["warning: spaces: unbounded", "warning: epsilon 4", "warning: epsilon 2"]
+    assert lines[at + 7] == ["report:", "privrl", "report", "outputs/dppg/cartpole"]
+    assert lines[at + 8] == ["6", "jobs:", "6", "done"]
 
 
 def test_an_interrupted_sweep_starts_no_further_job(
@@ -310,3 +314,18 @@ def test_if_all_jobs_are_refused_their_reasons_are_one_error(reasons, text, monk
     with pytest.raises(ConfigError) as error:
         launch.launch(["algo=dppg"])
     assert str(error.value) == text
+
+
+def test_the_first_line_of_a_run_comes_before_the_heavy_imports(tmp_path: Path) -> None:
+    words = ["plan_only=true", "algo=dppg", "env=cartpole", f"hydra.run.dir={tmp_path / 'run'}"]
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "privrl_bench", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    lines = done.stdout.splitlines()
+    heavy = [line.rpartition("|")[2].strip() in ("torch", "numba") for line in lines]
+    assert lines.index("dppg on cartpole  seed=0") < heavy.index(True)

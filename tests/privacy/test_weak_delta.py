@@ -50,5 +50,5 @@ def test_the_plan_warns(tmp_path, capsys):
     run([compose([*words, "plan_only=true", "log=none"])], [tmp_path / "run"], [[]])
     shown = capsys.readouterr().out
     assert "  warning weak delta: privacy.delta=0.5 is not below 0.01" in shown
-    assert "  caveats weak delta: not covered by epsilon" in shown
-    assert "status heuristic" in shown
+    assert "at delta 0.5, heuristic: " in shown
+    assert "; not covered: weak delta" in shown

@@ -15,7 +15,7 @@ from privrl_bench.cli.main import main
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
 from privrl_bench.reporting.run_loader import COLUMNS
-from privrl_bench.training import describe
+from privrl_bench.training import describe, progress
 from privrl_bench.training.describe import report_of
 from privrl_bench.training.plan import make_plan
 from privrl_bench.training.runner import run
@@ -151,18 +151,18 @@ class Terminal(io.StringIO):
 
 def test_lines_on_a_terminal_hang_are_not_cut_in_words_and_show_the_status(monkeypatch):
     text = "epsilon 1, formal: " + "outputs/a/long/name/without/spaces " * 5
-    assert describe.folded("  privacy ", text) == f"  privacy {text}"  # of a file
+    assert progress.folded("  privacy ", text) == f"  privacy {text}"  # of a file
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    first, *rest = describe.folded("  privacy ", text).splitlines()
+    first, *rest = progress.folded("  privacy ", text).splitlines()
     assert first.startswith("  privacy epsilon 1, formal: outputs")
     assert rest
     assert all(line.startswith(" " * 10 + "outputs") for line in rest)
     assert max(map(len, (first, *rest))) <= 80
-    assert describe.coloured(first).startswith("  privacy epsilon 1, \x1b[32mformal\x1b[0m: ")
+    assert progress.coloured(first).startswith("  privacy epsilon 1, \x1b[32mformal\x1b[0m: ")
     monkeypatch.setenv("NO_COLOR", "1")
-    assert describe.coloured(first) == first
+    assert progress.coloured(first) == first
 
 
 def test_the_nearest_results_are_formal_and_of_several_seeds(store):

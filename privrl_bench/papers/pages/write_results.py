@@ -10,8 +10,9 @@ differs. A block without a function, or a function without a block: exit 2.
 with their commit, `unknown` if they have none. Rows that are marked stay so.
 --outputs runs the commands whose output the pages show, and pastes what they print. Such a block is
 `<!-- printed: COMMAND -->`, an indented text, `<!-- /printed -->`. `first=N` and `last=N` before the colon keep
-the first and the last lines of the output, with a line `...` for those between. Commands run in a new folder,
-so training runs are new. --check runs none: a block must be closed and have a text.
+the first and the last lines of the output, with a line `...` for those between; `columns=N` has what a terminal
+of N columns shows, of a bar its middle; `at=COMMIT` has what an earlier commit printed, and is filled once.
+Commands run in a new folder, so training runs are new. --check runs none: a block must be closed and have text.
 """
 
 from __future__ import annotations
@@ -48,10 +49,11 @@ ROOT = Path(__file__).resolve().parents[3]
 UNKNOWN = "unknown"
 BLOCK = re.compile(r"(<!-- results:(\S+) -->)(.*?)(<!-- /results -->)", re.DOTALL)
 PRINTED = re.compile(
-    r"(<!-- printed(?P<kept>(?: (?:first|last)=\d+)*): (?P<command>.+?) -->\n\n)"
+    r"(<!-- printed(?P<kept>(?: (?:first|last|columns|at)=\w+)*): (?P<command>.+?) -->\n\n)"
     r"(?P<text>.*?)(\n<!-- /printed -->)",
     re.DOTALL,
 )
+CONTROL = re.compile(r"\x1b\[[?\d;]*[a-zA-Z]")
 PROGRESS = re.compile(r"^\S+ \S+: [\d,]+ of [\d,]+ steps .*\n", re.MULTILINE)
 
 
@@ -76,34 +78,43 @@ def filled(text: str) -> str:
     return BLOCK.sub(replaced, text)
 
 
-def printed(command: str, folder: Path) -> str:
+def printed(command: str, folder: Path, options: Mapping[str, str]) -> str:
     """What a command prints, without progress lines and with paths relative to its folder.
 
     Raises:
         SystemExit: the command failed.
     """
     program, *words = shlex.split(command)
-    path = Path(sys.executable).parent / program
+    source, width = ROOT, options.get("columns", "160")
+    if commit := options.get("at"):
+        source = folder / commit
+        source.mkdir(exist_ok=True)
+        tree = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True)
+        subprocess.run(["tar", "x"], cwd=source, input=tree.stdout, check=True)
+    call = [str(Path(sys.executable).parent / program), *words]
+    if "columns" in options:
+        call = ["script", "-qec", shlex.join(call), "/dev/null"]
     done = subprocess.run(
-        [str(path), *words],
+        call,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160"},
+        env={**os.environ, "PYTHONPATH": str(source), "COLUMNS": width, "NO_COLOR": "1"},
         capture_output=True,
-        text=True,
         check=False,
     )
-    if done.returncode:
-        raise SystemExit(f"error: {command}: exit code {done.returncode}\n{done.stderr}")
-    text = PROGRESS.sub("", done.stdout + done.stderr)
+    out, err = done.stdout.decode(), done.stderr.decode()  # with the returns of a bar
+    if done.returncode not in (0, 2):  # 2: bad input, which a page may show
+        raise SystemExit(f"error: {command}: exit code {done.returncode}\n{out}{err}")
+    states = [re.split(r"\r(?:\x1b\[2K)?", line.rstrip("\r")) for line in out.split("\n")]
+    text = "\n".join(line[len(line) // 2] for line in states) + err
+    text = PROGRESS.sub("", CONTROL.sub("", text))
     return text.replace(f"{folder.resolve()}/", "").replace(f"{folder}/", "")
 
 
-def kept(text: str, options: str) -> str:
+def kept(text: str, options: Mapping[str, str]) -> str:
     """The lines of an output that a block keeps, indented."""
-    counts = {name: int(n) for name, n in re.findall(r"(first|last)=(\d+)", options)}
     lines = text.rstrip().splitlines()
-    first, last = counts.get("first", 0), counts.get("last", 0)
-    if counts and len(lines) > first + last:
+    first, last = int(options.get("first", 0)), int(options.get("last", 0))
+    if first + last and len(lines) > first + last:
         lines = [*lines[:first], *(["..."] if first and last else []), *lines[len(lines) - last :]]
     return "".join(f"    {line.rstrip()}\n" if line.strip() else "\n" for line in lines)
 
@@ -112,8 +123,11 @@ def with_outputs(text: str, folder: Path) -> str:
     """A page with the output of all its blocks."""
 
     def replaced(found: re.Match[str]) -> str:
+        options = dict(one.split("=") for one in found["kept"].split())
+        if "at" in options and found["text"].strip():
+            return found[0]
         print(f"  {found['command']}", flush=True)
-        return found[1] + kept(printed(found["command"], folder), found["kept"]) + found[5]
+        return found[1] + kept(printed(found["command"], folder, options), options) + found[5]
 
     return PRINTED.sub(replaced, text)
 
