@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class ConfigError(ValueError):
@@ -87,6 +88,15 @@ def require_among(key: str, value: str, allowed: Iterable[str], who: str, reason
     options = list(allowed)
     if value not in options:
         raise ConfigError(key, f"{who} {', '.join(options)}{reason}, got {value!r}")
+
+
+def no_run(key: str, path: Path) -> ConfigError:
+    """The error of a path that is no run folder; it names one that is below."""
+    if not path.exists():
+        return ConfigError(key, f"there is no {path}; name a run folder")
+    below = sorted(path.rglob("status.json"))
+    more = f"; it has {len(below)}, e.g. {below[0].parent}" if below else ""
+    return ConfigError(key, f"{path} is not a run folder{more}")
 
 
 def refuse(when: bool, key: str, problem: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from privrl_bench.config.overrides import explicit_keys
-from privrl_bench.errors import ConfigError
+from privrl_bench.errors import ConfigError, no_run
 from privrl_bench.metrics import again, shown_epsilon
 from privrl_bench.privacy.guarantee import meaning, too_large
 
@@ -100,9 +100,7 @@ def explain(folder: str | Path) -> Explanation:
     state = _read(folder, "status.json").get("status", "?")
     known = summary or plan
     if not known:
-        raise ConfigError(
-            "RUN", f"{folder} has neither summary.json nor plan.json; give a run folder"
-        )
+        raise no_run("RUN", folder)
     guarantee = _guarantee(folder / ("summary.json" if summary or state == "done" else "plan.json"))
     z = known.get("z")
     noise = "" if z is None else f", z={z:g}"
@@ -129,11 +127,11 @@ def _sections(
     if paper < float("inf"):
         head.append(f"by the formula of the paper: {shown_epsilon(paper)}")
     head += _other_adjacencies(plan, guarantee)
-    what = [
-        f"unit: {guarantee['unit']}",
-        f"notion {notion}: {NOTIONS.get(notion, '')}",
-        f"adjacency {adjacency}: {ADJACENCIES.get(adjacency, '')}",
-    ]
+    head.append(f"noise: {plan['mechanism']}" if plan.get("mechanism") else "")
+    what = [f"unit: {guarantee['unit']}"]
+    if status != "none":
+        what.append(f"notion {notion}: {NOTIONS.get(notion, '')}")
+        what.append(f"adjacency {adjacency}: {ADJACENCIES.get(adjacency, '')}")
     caveats = [str(line) for line in guarantee.get("caveats", [])]
     names = ", ".join(line.partition(":")[0] for line in caveats)
     large = too_large(number)
@@ -142,7 +140,7 @@ def _sections(
         (
             "In short",
             [
-                f"protected: {guarantee['unit']}",
+                f"protected: {'nobody' if status == 'none' else guarantee['unit']}",
                 f"how well: {bound}{'; ' if large else ''}{large}",
                 f"how certain: {status}, {STATUSES.get(status, '')}",
                 f"not covered: {names + ', and ' if names else ''}what is named below",

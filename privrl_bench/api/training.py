@@ -13,7 +13,7 @@ from privrl_bench.api.launch import launch
 from privrl_bench.composition import hydra_compose as config
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import explicit_keys, own_folder
-from privrl_bench.errors import ConfigError
+from privrl_bench.errors import ConfigError, no_run
 from privrl_bench.kernels.machine import check_hardware
 from privrl_bench.reporting.page import counted, write_report
 from privrl_bench.reporting.run_loader import load_run as read_run
@@ -144,7 +144,7 @@ def load_run(folder: str | Path) -> Run:
         ConfigError: there is no run in this folder.
     """
     if not (Path(folder) / "status.json").exists():
-        raise ConfigError("", f"{folder} is not a run folder: it has no status.json")
+        raise no_run("", Path(folder))
     return read_run(Path(folder))
 
 

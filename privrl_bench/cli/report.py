@@ -11,8 +11,9 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.reporting.page import counted, write_report
 from privrl_bench.reporting.run_loader import load_runs
 from privrl_bench.reporting.runs import usable
-from privrl_bench.reporting.tables import left_out, markdown, summarise
-from privrl_bench.training.progress import coloured
+from privrl_bench.reporting.table_writer import aligned
+from privrl_bench.reporting.tables import definitions, left_out, printed, summarise
+from privrl_bench.training.progress import coloured, folded
 from privrl_bench.training.writable import check_folder
 
 ABOUT = """Make tables, plots and one page from run folders at any depth.
@@ -27,7 +28,7 @@ CODES = "Exit codes: 0 success; 1 a failure; 2 bad input, or no finished run; 13
 
 def main(words: Sequence[str], prog: str) -> int:
     """Run the command and return its exit code."""
-    parser = Parser(prog, ABOUT, CODES)
+    parser = Parser(prog, ABOUT.format(prog), CODES)
     parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="has run folders")
     parser.add_argument(
         "--out",
@@ -59,7 +60,9 @@ def main(words: Sequence[str], prog: str) -> int:
         raise ConfigError("DIR", f"no finished run below {', '.join(map(str, options.folders))}")
     kept, notes = counted(runs, options.where, options.all_lengths)
     out.mkdir(parents=True, exist_ok=True)
-    print("\n".join([*map(coloured, markdown(summarise(kept)).splitlines()), *notes]))
+    rows = summarise(kept)
+    below = (folded("", line) for line in [*definitions(rows), *notes])
+    print("\n".join([*map(coloured, aligned(*printed(rows)).splitlines()), "", *below]))
     page = write_report(kept, out, " ".join(map(str, options.folders)), notes)
     print(f"results: {page}", file=sys.stderr)
     return 0

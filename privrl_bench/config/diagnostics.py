@@ -171,8 +171,9 @@ def check_choice(override: Override, options: Sequence[str]) -> None:
     if str(value) not in options and str(value) in (extras := EXTRAS.get(group, {})):
         raise ConfigError(group, f"{value} {extras[str(value)]}")
     if str(value) not in options:
-        near = suggest(str(value), options)
-        allowed = ", ".join(options)
+        near, allowed = suggest(str(value), options), ", ".join(options)
+        if group == "env" and re.search(r"-v\d+$", str(value)):
+            near = f"; an id of Gymnasium is env=gym env.id={value}"
         raise ConfigError(group, f"no such choice {str(value)!r}{near}; allowed: {allowed}")
 
 

@@ -21,7 +21,7 @@ from privrl_bench.reporting.plots import (
 )
 from privrl_bench.reporting.runs import Run, of_one_length, selected, usable
 from privrl_bench.reporting.table_writer import short
-from privrl_bench.reporting.tables import Group, cells, legend, summarise, write_tables
+from privrl_bench.reporting.tables import Group, definitions, printed, summarise, write_tables
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c2430; max-width: 76rem;
@@ -143,15 +143,14 @@ def write_report(runs: Sequence[Run], out: Path, title: str, notes: Sequence[str
     """
     rows = summarise(runs)
     write_tables(rows, out)
-    head, lines = cells(rows)
-    parts = [table("Final returns", head, lines, legend(rows)), *map(paragraph, notes)]
+    below = [*definitions(rows), *notes]
+    parts = [table("Final returns", *printed(rows)), *map(paragraph, below)]
     reason = not_drawn(runs)
     if reason:
         parts.append(paragraph(reason))
     else:
         curves(runs, out / "curves.png")
-        bars = "mean over seeds; the legend says what the bars are"
-        parts.append(picture("Learning curves", out / "curves.png", bars))
+        parts.append(picture("Learning curves", out / "curves.png", "mean over seeds"))
     return_against_epsilon(runs, out / "return_against_epsilon.png")
     parts.append(picture("Return against epsilon", out / "return_against_epsilon.png"))
     if not reason and any(len(run.curve("exact/regret")[0]) for run in runs):

@@ -70,7 +70,7 @@ def curves(
             _declare(axes, members, metric)
             for at, group in enumerate(members):
                 _group_curve(axes, group, look[id(group)], metric, (at, len(members)))
-            _note_bars(axes, members)
+            _note_spread(axes, members, "bands")
             axes.set_title(env)
             measure = _measure(members)
             steps_axis(
@@ -174,21 +174,23 @@ def _epsilon_panel(axes: Any, groups: Sequence[Group]) -> None:
     lines = epsilon_lines(groups)
     marks = [LineMark(some[0].algo, status=_status(some[0])) for _, some in lines]
     known: list[float] = []
+    private = sum(math.isfinite(some[0].epsilon) for _, some in lines)  # those come first
     axes.set_xscale("log")
     for at, ((label, members), look) in enumerate(zip(lines, looks(marks), strict=True)):
         mean, low, high = np.array([_spread(one.runs) for one in members]).T
         counts = sorted({one.seeds for one in members})
         seeds = f"{' to '.join(map(str, counts[:: max(1, len(counts) - 1)]))} seeds"
         if math.isinf(members[0].epsilon):
-            level(axes, look, f"{label} ({members[0].count})", float(mean[0]))
+            level(axes, look, f"{label} ({members[0].count})", float(mean[0]), (low[0], high[0]))
             continue
         x = [one.epsilon for one in members]
         known += x
         status = _status(members[0])
         told = "" if status == "formal" else f", {status}"
         one_label = f"{label}{told} ({members[0].count if counts == [1] else seeds})"
-        dots(axes, look, one_label, x, mean, (low, high), (at, len(lines)))
-    _note_bars(axes, [one for _, some in lines for one in some if math.isfinite(one.epsilon)])
+        dots(axes, look, one_label, x, mean, (low, high), (at, private))
+    drawn = dict.fromkeys("bands" if math.isinf(one.epsilon) else "bars" for one in groups)
+    _note_spread(axes, groups, " and ".join(drawn))
     epsilon_axis(axes, known, f"epsilon ({_delta_text(groups)})")
     if not lines:
         empty(axes, "no finished run")
@@ -218,11 +220,11 @@ def _spread(runs: Sequence[Run]) -> tuple[float, float, float]:
     return (mean, mean, mean) if math.isnan(low) else (mean, low, high)
 
 
-def _note_bars(axes: Any, groups: Sequence[Group]) -> None:
-    """Say in the legend what the bars of these groups are."""
+def _note_spread(axes: Any, groups: Sequence[Group], drawn: str) -> None:
+    """Say in the legend what the bars and bands of these groups are."""
     names = dict.fromkeys(interval_name(group.seeds, "seeds") for group in groups)
     if shown := [name for name in names if name]:
-        note(axes, f"bars: {' or '.join(shown)}")
+        note(axes, f"{drawn}: {' or '.join(shown)}")
 
 
 def _status(group: Group) -> str:

@@ -235,7 +235,7 @@ _FINITE = (("epsilon",), ("guarantee", "epsilon"), ("guarantee", "delta"))  # of
 
 
 def load_runs(root: Path) -> list[Run]:
-    """All runs at or below `root`, sorted by path: run folders, and rows of results stores.
+    """All runs at or below `root`, sorted by path: run folders; where there is none, rows of results stores.
 
     Files that cannot be read become lines of `Run.problems`.
 
@@ -245,8 +245,9 @@ def load_runs(root: Path) -> list[Run]:
     root = Path(root)
     if not root.exists():
         raise FileNotFoundError(f"no such folder: {root}")
-    stored = [run for file in sorted(root.rglob(RUNS_FILE)) for run in read_results(file.parent)]
-    return [*(load_run(file.parent) for file in sorted(root.rglob("status.json"))), *stored]
+    if found := sorted(root.rglob("status.json")):
+        return [load_run(file.parent) for file in found]
+    return [run for file in sorted(root.rglob(RUNS_FILE)) for run in read_results(file.parent)]
 
 
 def by_key(root: Path) -> Callable[[str], Run]:

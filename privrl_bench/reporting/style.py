@@ -43,7 +43,7 @@ MOST_LINES = 6  # of a panel
 WIDTH = 3.4  # inches, half a page
 _ACROSS = 2
 _LINE = 0.125  # inches, of a legend
-BARS = 3  # intervals along a curve; markers are at twice as many points
+MARKED = 6  # markers along a curve
 LARGEST = {  # returns that no policy exceeds; of other tasks it is not known
     **{"cartpole": 500.0, "acrobot": 0.0, "pendulum": 0.0},
     **{"cartpole_balance": 1000.0, "cartpole_swingup": 1000.0},
@@ -191,7 +191,7 @@ def curve(
     ends: tuple[Any, Any] | None = None,
     turn: tuple[int, int] = (0, 1),
 ) -> None:
-    """A line with an interval at a few of its points only, so that intervals of lines do not overlap.
+    """A line with its intervals as a band.
 
     Args:
         axes: Panel.
@@ -200,19 +200,19 @@ def curve(
         x: [n] places of the points.
         mean: [n] their values.
         ends: [n] lower and upper ends of the intervals.
-        turn: (k, n): the k-th of n lines. Each has its own points with an interval.
+        turn: (k, n): the k-th of n lines. Each has its own points with a marker.
     """
     x, mean = np.asarray(x, dtype=float), np.asarray(mean, dtype=float)
     drawn = {"color": look.colour, "linestyle": look.dash, "marker": look.marker}
-    axes.plot(x, mean, **drawn, markevery=_apart(x, 2 * BARS, turn), label=label)
+    axes.plot(x, mean, **drawn, markevery=_apart(x, turn), label=label)
     if ends is not None:
-        at = _apart(x, BARS, turn)
-        _bars(axes, look, x[at], mean[at], np.asarray(ends[0])[at], np.asarray(ends[1])[at])
+        axes.fill_between(x, ends[0], cut(axes, ends[1]), **_band(look))
 
 
-def _apart(x: np.ndarray, count: int, turn: tuple[int, int]) -> list[int]:
-    """Indices of `count` points along a line, those of its turn."""
-    wanted = x[0] + (x[-1] - x[0]) * (np.arange(count) + (turn[0] + 0.5) / turn[1]) / count
+def _apart(x: np.ndarray, turn: tuple[int, int]) -> list[int]:
+    """Indices of the markers along a line, those of its turn."""
+    places = (np.arange(MARKED) + (turn[0] + 0.5) / turn[1]) / MARKED
+    wanted = x[0] + (x[-1] - x[0]) * places
     return sorted({int(np.abs(x - one).argmin()) for one in wanted})
 
 
@@ -242,10 +242,19 @@ def _bars(axes: Any, look: Look, x: Any, mean: Any, low: Any, high: Any) -> None
     axes.errorbar(x, mean, sides, fmt="none", ecolor=look.colour, elinewidth=0.7, capsize=1.5)
 
 
-def level(axes: Any, look: Look, label: str, value: float) -> None:
-    """A horizontal line over the whole panel, with markers at its ends."""
+def level(
+    axes: Any, look: Look, label: str, value: float, ends: tuple[float, float] | None = None
+) -> None:
+    """A horizontal line over the whole panel with its interval as a band. Its marker is beside the panel."""
     drawn = {"color": look.colour, "linestyle": look.dash, "marker": look.marker}
-    axes.axhline(value, **drawn, clip_on=False, label=label)
+    across = {"transform": axes.get_yaxis_transform(), "clip_on": False, "markevery": [1]}
+    axes.plot([0, 1.02], [value, value], **drawn, **across, label=label)
+    if ends is not None and ends[0] < ends[1]:
+        axes.axhspan(ends[0], float(cut(axes, ends[1])), **_band(look))
+
+
+def _band(look: Look) -> dict[str, Any]:
+    return {"color": look.colour, "alpha": 0.15, "linewidth": 0}
 
 
 def epsilon_axis(axes: Any, known: Collection[float], label: str = "epsilon") -> None:

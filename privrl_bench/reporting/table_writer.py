@@ -47,16 +47,20 @@ def parsed(text: str) -> list[dict[str, str]]:
 
 
 def latex(head: Sequence[str], lines: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> str:
-    """A LaTeX tabular (booktabs), with notes below it."""
+    """A LaTeX tabular (booktabs), with notes below it. Columns of numbers are aligned right."""
 
     def row(texts: Sequence[str]) -> str:
         return " & ".join(map(_escaped, texts)) + r" \\"
 
+    columns = zip(*lines, strict=True) if lines else [()] * len(head)
+    kinds = "".join(
+        "r" if all(re.fullmatch(r"-?[\d.,]+|inf|-", cell) for cell in column) else "l"
+        for column in columns
+    )
     rule = [r"\toprule", row(head), r"\midrule", *map(row, lines), r"\bottomrule"]
     below = [rf"\par {{\footnotesize {_escaped(note)}}}" for note in notes]
-    return "\n".join(
-        [rf"\begin{{tabular}}{{{'l' * len(head)}}}", *rule, r"\end{tabular}", *below, ""]
-    )
+    begin = ["% needs the package booktabs", rf"\begin{{tabular}}{{{kinds}}}"]
+    return "\n".join([*begin, *rule, r"\end{tabular}", *below, ""])
 
 
 def csv_text(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
@@ -102,14 +106,20 @@ def short(value: float, digits: int = 4) -> str:
 
 
 def _escaped(text: str) -> str:
-    r"""Text with LaTeX's special characters escaped.
+    r"""Text with LaTeX's special characters escaped, and numbers as mathematics.
 
-    >>> print(_escaped("95 % of a_b ± 1"))
-    95 \% of a\_b $\pm$ 1
+    >>> print(_escaped("95 % of a_b ± 1"), _escaped("-106.0 (-112.4 to -95.7)"))
+    95 \% of a\_b $\pm$ 1 $-$106.0 ($-$112.4 to $-$95.7)
+    >>> print(_escaped("epsilon"), _escaped("inf"), _escaped("delta 1e-05"))
+    $\varepsilon$ $\infty$ delta $10^{-5}$
     """
+    if text in (known := {"epsilon": r"$\varepsilon$", "inf": r"$\infty$"}):
+        return known[text]
     for sign in "&%#_$":
         text = text.replace(sign, f"\\{sign}")
-    return text.replace("±", r"$\pm$")
+    text = re.sub(r"\b1e-0*(\d+)", r"$10^{-\1}$", text)
+    text = re.sub(r"\b([\d.]+)e-0*(\d+)", r"$\1 \\cdot 10^{-\2}$", text)
+    return re.sub(r"(?<![\w.}{$^])-(?=\d)", "$-$", text).replace("±", r"$\pm$")
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -135,6 +135,12 @@ class Group:
         """Mean speed."""
         return sum(number(r.summary.get("steps_per_second")) for r in self.runs) / self.seeds
 
+    @property
+    def mechanism(self) -> str:
+        """The mechanisms of the runs, joined by `/` where they differ."""
+        found = {str(nested(run.config, "privacy", "mechanism") or "?") for run in self.runs}
+        return "/".join(sorted(found))
+
     @cached_property
     def terms(self) -> tuple[str, ...]:
         """Unit, notion and adjacency of the guarantees, joined by `/` where they differ, and their caveats."""
@@ -196,88 +202,6 @@ def left_out(runs: Sequence[Run]) -> list[str]:
     return lines
 
 
-def cells(rows: Sequence[Group], half_width: bool = False) -> tuple[list[str], list[list[str]]]:
-    """(head, lines) of the rounded table; guarantees are numbered as in `legend`.
-
-    `half_width`: means with the half width of the t interval, as papers and the committed tables have them.
-    """
-    with_variant = any(row.variant for row in rows)
-    kinds = list(dict.fromkeys(row.terms for row in rows))
-    names = _value_name(rows)
-    if half_width:
-        names = names.partition(" ")[0] + " (mean ± 95 % CI)"
-    head = ["algo", "env", "z", "seeds", names, "min", "max", "IQM (95 % CI)"]
-    head += ["epsilon", "delta", "epsilon (paper)", "guarantee", "steps", "steps/s"]
-    lines = [
-        [
-            row.algo,
-            row.env,
-            ABSENT if row.z is None else f"{row.z:g}",
-            str(row.seeds),
-            " ± ".join(_shown(row, x) for x in mean_ci(row.values))
-            if half_width
-            else mean_text(row.measure, row.values),
-            _shown(row, min(row.values)),
-            _shown(row, max(row.values)),
-            "{} ({} to {})".format(*(_shown(row, x) for x in row.iqm))
-            if row.seeds >= (2 if half_width else FEWEST)
-            else ABSENT,
-            shown_epsilon(row.epsilon),
-            short(row.largest("delta")),
-            shown_epsilon(row.largest("epsilon_paper")),
-            f"{row.status} [{kinds.index(row.terms) + 1}]",
-            f"{_steps(row):,}",
-            _whole(row.steps_per_second),
-        ]
-        for row in rows
-    ]
-    if with_variant:
-        head.insert(3, "variant")
-        for line, row in zip(lines, rows, strict=True):
-            line.insert(3, row.variant or ABSENT)
-    return head, lines
-
-
-def legend(rows: Sequence[Group]) -> str:
-    """The note of a table: definition of its numbers, and the numbered guarantees."""
-    return ". ".join([_note(rows).rstrip("."), *_numbered(rows)])
-
-
-def _numbered(rows: Sequence[Group], with_delta: bool = False) -> list[str]:
-    """The numbered guarantees of the rows."""
-    kinds = dict.fromkeys(row.terms for row in rows)
-    lines = []
-    for at, terms in enumerate(kinds, start=1):
-        unit, notion, adjacency, caveats = terms
-        outside = f"; outside epsilon: {caveats}" if caveats else ""
-        deltas = {short(row.largest("delta")) for row in rows if row.terms == terms} - {ABSENT}
-        delta = f"; delta {' or '.join(sorted(deltas))}" if with_delta and deltas else ""
-        told = f"unit: {unit}; notion {notion}; adjacency {adjacency}{delta}{outside}"
-        lines.append(f"[{at}] {told}")
-    return lines
-
-
-def _note(rows: Sequence[Group], half_width: bool = False) -> str:
-    """What the numbers of the rows are."""
-    what = "; ".join(dict.fromkeys(row.measure.note for row in rows)) or RETURN.note
-    if half_width:
-        return f"{what}, with the half width of its 95 % t interval over seeds (- for one seed)."
-    return (
-        f"{what}, with its 95 % bootstrap interval over seeds, which stays within the seeds' values. "
-        f"Fewer than {FEWEST} seeds have the range of their values in its place, which is no 95 % "
-        "interval; one has none."
-    )
-
-
-def markdown(rows: Sequence[Group], half_width: bool = False) -> str:
-    """The table in Markdown with the definitions of its numbers; `half_width`: as in `cells`."""
-    note = _note(rows, half_width)
-    terms = [f"- {line}" for line in _numbered(rows)]
-    return "\n".join(
-        [aligned(*cells(rows, half_width)), "", note, "", "Guarantees:", "", *terms, ""]
-    )
-
-
 def exact(rows: Sequence[Group]) -> tuple[tuple[str, ...], list[list[Any]]]:
     """(head, lines) of the table with full precision, for `table.csv`."""
     lines = []
@@ -300,35 +224,71 @@ def exact(rows: Sequence[Group]) -> tuple[tuple[str, ...], list[list[Any]]]:
 
 def write_tables(rows: Sequence[Group], folder: Path) -> None:
     """Write `table.md`, `table.csv` and `table.tex` into `folder`, creating it."""
-    notes = [_note(rows), *_numbered(rows, with_delta=True)]
-    write_table(folder, markdown(rows), printed(rows), exact(rows), notes)
+    write_table(folder, markdown(rows), printed(rows), exact(rows), definitions(rows))
+
+
+def markdown(rows: Sequence[Group]) -> str:
+    """The table of a report in Markdown with the definitions of its numbers."""
+    return "\n".join([aligned(*printed(rows)), *(f"\n{note}" for note in definitions(rows)), ""])
+
+
+def definitions(rows: Sequence[Group]) -> list[str]:
+    """What stands below `printed`: what the numbers are, the steps, and the numbered guarantees."""
+    names = []
+    if any(row.seeds >= FEWEST for row in rows):
+        names.append("its 95 % bootstrap interval over seeds, which stays within their values")
+    if any(1 < row.seeds < FEWEST for row in rows):
+        names.append(f"the range of the seeds' values where they are fewer than {FEWEST}")
+    what = "; ".join(dict.fromkeys(row.measure.note for row in rows)) or RETURN.note
+    steps = dict.fromkeys(f"{_steps(row):,} of {row.algo} on {row.env}" for row in rows)
+    notes = [f"{what}{', with ' if names else ''}{'; '.join(names)}."]
+    notes.append(f"Steps of a run: {'; '.join(steps)}.")
+    for at, terms in enumerate(dict.fromkeys(map(_kind, rows)), start=1):
+        members = [row for row in rows if _kind(row) == terms]
+        if not terms:
+            notes.append(f"[{at}] not private")
+            continue
+        deltas = dict.fromkeys(short(row.largest("delta")) for row in members)
+        noise = dict.fromkeys(row.mechanism for row in members)
+        unit, notion, adjacency, caveats = terms
+        outside = f"; outside epsilon: {caveats}" if caveats else ""
+        notes.append(
+            f"[{at}] unit: {unit}; notion {notion}; adjacency {adjacency}; "
+            f"delta {' or '.join(deltas)}; mechanism {' or '.join(noise)}{outside}"
+        )
+    return notes
+
+
+def _kind(row: Group) -> tuple[str, ...]:
+    """The terms of a guarantee; empty without one."""
+    return () if math.isinf(row.epsilon) else row.terms
 
 
 def printed(rows: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
-    """(head, lines) of the table of a paper: at most seven columns. Notes below it have the guarantees."""
-    kinds = list(dict.fromkeys(row.terms for row in rows))
-    head = ["env", "algo", "variant", "seeds", _value_name(rows), "epsilon", "guarantee"]
+    """(head, lines) of the table of a report: at most seven columns. `definitions` has the guarantees."""
+    kinds = list(dict.fromkeys(map(_kind, rows)))
+    name = "/".join(dict.fromkeys(row.measure.name for row in rows)) or RETURN.name
+    spread = {interval_name(row.seeds, "seeds") for row in rows} - {""}
+    same = len({row.seeds for row in rows}) == 1 or spread == {"95 % interval"}
+    told = spread if same else spread & {"95 % interval"}  # ranges are named in their rows
+    name += "".join(f" ({one})" for one in told)
+    head = ["algo", "env", "variant", "seeds", name, "epsilon", "guarantee"]
     lines = [
         [
-            row.env,
             row.algo,
+            row.env,
             row.variant or ABSENT,
             str(row.seeds),
-            mean_text(row.measure, row.values),
+            mean_text(row.measure, row.values, named=not same),
             shown_epsilon(row.epsilon),
-            f"{row.status} [{kinds.index(row.terms) + 1}]",
+            f"{row.status} [{kinds.index(_kind(row)) + 1}]",
         ]
         for row in rows
     ]
     if not any(row.variant for row in rows):
-        head, *lines = ([cell for at, cell in enumerate(one) if at != 2] for one in [head, *lines])
+        for line in (head, *lines):
+            del line[2]
     return head, lines
-
-
-def _value_name(rows: Sequence[Group]) -> str:
-    """Head of the column of means."""
-    names = "/".join(dict.fromkeys(row.measure.name for row in rows)) or RETURN.name
-    return names + (" (95 % interval)" if any(row.seeds >= FEWEST for row in rows) else "")
 
 
 def _variant(run: Run, differing_keys: set[str]) -> str:
@@ -351,10 +311,10 @@ def _largest(values: Iterable[float]) -> float:
     return max((value for value in values if not math.isnan(value)), default=math.nan)
 
 
-def mean_text(measure: Objective, values: Sequence[float]) -> str:
-    """The mean over runs with what is shown beside it, named where it is no 95 % interval."""
+def mean_text(measure: Objective, values: Sequence[float], named: bool = True) -> str:
+    """The mean over runs with what is shown beside it, `named` where it is no 95 % interval."""
     mean = float(np.mean(values))
-    few = f", {interval_name(len(values))}" if len(values) < FEWEST else ""
+    few = f", {interval_name(len(values))}" if named and len(values) < FEWEST else ""
     shown = measure.show(mean) if math.isfinite(mean) else short(mean)
     return shown + measure.interval_text(*shown_interval(values), few)
 

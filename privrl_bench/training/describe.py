@@ -247,10 +247,19 @@ def describe_plan(parts: Plan, r: int) -> dict[str, Any]:
         "parameters": {block.name: block.size for block in gate.blocks},
         "clip": {block.name: block.clip for block in gate.blocks},
         "event": gate.event(r).to_dict(),
+        "mechanism": mechanism_in_words(parts, r),
         **preview_facts(gate, r),
         **({"data": about} if about else {}),
         **gate.mechanism.plan_entries(r),
     }
+
+
+def mechanism_in_words(parts: Plan, r: int) -> str:
+    """The noise of a run; empty: it has none."""
+    mechanism, privacy = parts.gate.mechanism, parts.configs[r].privacy
+    if not mechanism.private or not privacy.z:
+        return ""
+    return f"z = {privacy.z:.4g}, {mechanism.describe_noise(r) or privacy.mechanism}"
 
 
 def preview_facts(account: Account, r: int) -> dict[str, Any]:
@@ -302,9 +311,8 @@ def announce(parts: Plan, r: int, folder: Path, given: Sequence[str]) -> None:
     named = "rounds" in explicit_keys(given) and parts.users.room(parts.rounds).limits
     if parts.rounds < (asked := _asked(parts, r)) and not named:
         lines.append(("rounds", _rounds(parts, r, asked)))
-    if full and mechanism.private:
-        shape = mechanism.describe_noise(r)
-        lines.append(("noise", f"z = {config.privacy.z:g}{'; ' if shape else ''}{shape}"))
+    if noise := mechanism_in_words(parts, r):
+        lines.append(("noise", noise))
     for facts in preview_facts(parts.gate, r).values():
         real = f"epsilon {shown_epsilon(facts['epsilon'])} at delta {config.privacy.delta:g}"
         cohort = f"{facts['users_per_round']:,} users a round ({facts['users']:,} in all)"

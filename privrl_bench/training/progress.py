@@ -173,11 +173,12 @@ class Progress:
     ) -> None:
         """Set the steps done so far; None keeps the last value, NaN is an invalid return."""
         before = self._state
-        if initial is None and not self._warm and steps > before.initial:
-            self._warm, self._since = int(steps) - before.initial, self._clock()
+        initial = before.initial if initial is None else initial
+        if not self._warm and steps > initial:
+            self._warm, self._since = int(steps) - initial, self._clock()
         self._state = before._replace(
             steps=int(steps),
-            initial=before.initial if initial is None else initial,
+            initial=initial,
             value=before.value if return_mean is None else return_mean,
             epsilon=before.epsilon if epsilon is None else epsilon,
         )

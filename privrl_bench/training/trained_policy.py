@@ -18,7 +18,7 @@ from privrl_bench.config.overrides import explicit_keys
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.envs.spaces import ActionMap
-from privrl_bench.errors import ConfigError
+from privrl_bench.errors import ConfigError, no_run
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.models.policy import Policy, Sampler
 from privrl_bench.types import EnvSpec, Image
@@ -218,10 +218,10 @@ def read_policy(path: str | Path, key: str = "path") -> PolicyFile:
     file = Path(path)
     file = file / FILE if file.is_dir() else file
     if not file.is_file():
-        more = (
-            _unfinished(file.parent) if file.name == FILE else "; name a run folder or a policy.pt"
-        )
-        raise ConfigError(key, f"there is no {file}{more}")
+        if (file.parent / "status.json").exists():
+            rerun = "the run is not finished: rerun its command to resume it"
+            raise ConfigError(key, f"there is no {file}; {rerun}")
+        raise no_run(key, Path(path))
     try:
         content = dict(torch.load(file, weights_only=True, map_location="cpu"))
     except Exception as error:  # torch raises many kinds
@@ -249,13 +249,6 @@ def read_policy(path: str | Path, key: str = "path") -> PolicyFile:
         eval=content["eval"],
         guarantee=content["guarantee"],
     )
-
-
-def _unfinished(folder: Path) -> str:
-    """Why a folder has no policy."""
-    if not (folder / "status.json").exists():
-        return "; name the folder of a finished run, or a policy.pt"
-    return "; the run is not finished: rerun its command to resume it"
 
 
 def _spec_of(content: Mapping[str, Any]) -> EnvSpec:

@@ -104,8 +104,14 @@ def test_words_of_a_call():
 
 
 def test_no_run_folder(here):
-    with pytest.raises(pb.ConfigError, match="is not a run folder"):
+    with pytest.raises(pb.ConfigError, match=r"is not a run folder$"):
         pb.load_run(here)
+    for name in "ab":
+        (here / "runs" / name).mkdir(parents=True)
+        (here / "runs" / name / "status.json").write_text("{}")
+    for load in (pb.load_run, pb.load_policy, pb.explain):
+        with pytest.raises(pb.ConfigError, match=r"runs is not a run folder; it has 2, e.g. .*/a$"):
+            load(here / "runs")
 
 
 def test_names_of_the_package():

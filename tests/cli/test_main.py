@@ -41,6 +41,7 @@ def test_help_lists_every_command_in_one_line(
         (["report"], "--out DIR"),
         (["reproduce"], "dppg-table1"),
         (["text"], "quality"),
+        (["report"], "Example: privrl report outputs/dppg"),
     ],
 )
 def test_every_command_has_help_with_exit_codes(
@@ -51,6 +52,7 @@ def test_every_command_has_help_with_exit_codes(
     assert expected in text
     assert "Exit codes: 0 " in " ".join(text.split())
     assert "%" not in text
+    assert "{}" not in text
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

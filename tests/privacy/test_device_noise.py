@@ -643,7 +643,7 @@ def test_a_plan_says_mu_steps_and_epsilon(tmp_path, capsys):
     one = replace(config(*words), total_steps=10_000)
     (result,) = run([one], [tmp_path / "run"], [[]])
     shown = capsys.readouterr().out
-    noise = "z = 0.3; on users' devices: mu 134.6 for one observation, 3012 for the 501 "
+    noise = "z = 0.3, on users' devices: mu 134.6 for one observation, 3012 for the 501 "
     assert f"  noise   {noise}" in shown
     assert "  privacy epsilon 4.55e+06 at delta 1e-05, formal: " in shown
     plan = describe_plan(make_plan([one]), 0)

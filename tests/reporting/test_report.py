@@ -269,7 +269,11 @@ def test_few_runs_have_a_range_and_no_interval_that_is_called_95_percent(tmp_pat
     few, more = (load_runs(tmp_path / name) for name in ("few", "more"))
     rows = summarise(few)
     text = markdown(rows).partition("Return: ")[0]
-    assert "227.6 (194.1 to 261.1, range of 2 runs)" in text
+    assert "return (range of 2 seeds)" in text
+    assert "227.6 (194.1 to 261.1) " in text
+    both = markdown(summarise([*few, *more])).partition("Return: ")[0]
+    assert "227.6 (194.1 to 261.1, range of 2 runs)" in both
+    assert "return (95 % interval)" in both
     assert "95 % interval" not in text
     head, ((*values,),) = exact(rows)
     line = dict(zip(head, values, strict=True))
@@ -408,11 +412,13 @@ def test_the_table_of_a_paper_has_seven_columns_and_its_notes(tmp_path):
     assert len(printed(rows)[0]) == 7
     write_tables(rows, tmp_path)
     text = (tmp_path / "table.tex").read_text()
-    assert r"\begin{tabular}{lllllll}" in text
-    assert r"formal [1] \\" in text
+    assert r"\begin{tabular}{lllrlrl}" in text
+    assert r" & $\infty$ & " in text
     assert (
-        "[1] unit: segment of 64 steps; notion central; adjacency zero\\_out; delta 1e-05" in text
-    )
+        r"[1] unit: segment of 64 steps; notion central; adjacency zero\_out; delta $10^{-5}$; "
+        "mechanism gaussian; outside epsilon: shared critic"
+    ) in text
+    assert "[2] not private" in text
 
 
 def test_private_metrics_are_apart(tmp_path):
@@ -445,3 +451,10 @@ def test_bootstrap_intervals_cover_the_mean():
         low, high = bootstrap_ci(rng.exponential(size=10))
         hits += low <= 1.0 <= high
     assert 0.88 <= hits / 400 <= 0.99
+
+
+def test_a_frame_has_the_public_rows_of_a_run(tmp_path):
+    run = load_run(write_run(tmp_path / "one", points=3))
+    frame = run.frame()
+    assert list(frame["steps"]) == [row["steps"] for row in run.metrics]
+    assert "eval/return_mean" in frame

@@ -75,9 +75,9 @@ def test_intervals_end_at_the_largest_return_and_the_legend_says_so(tmp_path) ->
             curve(places[0], look, "line", [1, 2], [490, 500], ends)
             paper_values(places[0], [(490.0, 20.0, look)])
             legend(places)
-            tops = [
-                p for c in places[0].containers for s in c[2][0].get_segments() for p in s[:, 1]
-            ]
+            bars = [s for c in places[0].containers for s in c[2][0].get_segments()]
+            bands = [path.vertices for c in places[0].collections[:1] for path in c.get_paths()]
+            tops = [top for points in (*bars, *bands) for top in points[:, 1]]
             (shared,) = places[0].figure.legends
             labels = [text.get_text() for text in shared.texts]
         assert max(tops) == highest

@@ -60,9 +60,10 @@ def test_steps_of_an_earlier_command_make_no_sweep_fast() -> None:
     out = io.StringIO()
     display = SweepDisplay(work, True, stream=out, clock=clock)
     display.end(second)  # it was done before
+    display.update(first, ProgressState(10_500, 10_000, 20_000, None, None))  # compilation
     clock.now = 10.0
     display.update(first, ProgressState(11_000, 10_000, 20_000, None, None))
-    assert out.getvalue() == "sweep: 3 of 4 jobs (78 %), 0:01:30 left, 0.01 jobs/s\n"
+    assert out.getvalue() == "sweep: 3 of 4 jobs (78 %), 0:03:00 left, 0.005 jobs/s\n"
 
 
 def test_a_terminal_gets_one_bar(monkeypatch: pytest.MonkeyPatch) -> None:

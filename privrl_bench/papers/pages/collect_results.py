@@ -196,7 +196,7 @@ def report(folder: Path, out: Path) -> None:
                     file.write(f"\n{NOT_DRAWN}\n")
         else:
             every = read_results(folder)
-            (made / "table.md").write_text(markdown(summarise(every), half_width=True))
+            (made / "table.md").write_text(markdown(summarise(every)))
             draw = curves if any(len(run.curve()[0]) for run in every) else return_against_epsilon
             if reason := not_drawn(every):
                 print(f"{folder}: {reason}")

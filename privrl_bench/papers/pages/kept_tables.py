@@ -51,7 +51,6 @@ def _variant(line: dict[str, str]) -> str:
 SPEED = ("solved", "median", "quartiles")
 LATE = (*SPEED, "mean episode", "last 100 episodes", "epsilon")
 GRADIENTS = "noise on gradients, their sigma"
-_ENDS: dict[str, Any] = {"min": "min", "max": "max"}
 BLOCKS |= {
     "dp-rl/fig3": lambda: solved(
         "dp-rl/fig3", "REINFORCE", (*LATE[:4], "epsilon"), GRADIENTS, epsilon=_computed
@@ -64,15 +63,16 @@ BLOCKS |= {
     "dp-rl/fig6-dqn": lambda: solved("dp-rl/fig6", "DQN", LATE[:-1], "sigma"),
     "dp-rl/dqn-people": lambda: selected(
         reversed(committed("dp-rl/dqn-people")),
-        {"z": "z", "epsilon": "epsilon", "final return, five seeds": "return (mean ± 95 % CI)"}
-        | _ENDS,
+        {
+            **{"z": "z", "epsilon": "epsilon", "min": "min", "max": "max"},
+            "final return, five seeds": "return (mean ± 95 % CI)",
+        },
     ),
     "dp-rl/averaging": lambda: selected(
         reversed(committed("dp-rl/averaging")),
         {
-            **{"": "algo", "z": "z", "epsilon": "epsilon", "`algo.averaging`": _variant},
-            **{"seeds": "seeds", "return ± 95 % interval": "return (mean ± 95 % CI)"},
-            **_ENDS,
+            **{"": "algo", "epsilon": "epsilon", "`algo.averaging`": _variant, "seeds": "seeds"},
+            "return (95 % interval)": "return (95 % interval)",
         },
     ),
 }

@@ -128,8 +128,8 @@ class Correlated(Gaussian):
         rows = self._planned_rows
         if not self._is_covered(2 * rows + REPEATS):
             raise PrivacyError(
-                f"rows of {sum(self.sizes)} numbers in {rows} rounds have no analysis with correlated noise; "
-                "use privacy.bands or privacy=fixed"
+                f"correlated noise this large, on {sum(self.sizes)} numbers in {rows} rounds, has no analysis; "
+                "use less of it, privacy.bands or privacy=fixed"
             )
 
     # -- noise ------------------------------------------------------------------------------
