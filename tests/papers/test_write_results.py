@@ -45,6 +45,15 @@ def mean(cell: str) -> float:
     return float(cell.split("±")[0])
 
 
+def test_output_of_a_command_is_pasted_as_a_terminal_shows_it(tmp_path) -> None:
+    page = "<!-- printed columns=80 first=2: privrl explain nix -->\n\n\n<!-- /printed -->"
+    filled = script.with_outputs(page, tmp_path)
+    assert "-->\n\n    error: RUN: there is no nix; name a run folder\n\n<!--" in filled
+    fixed = page.replace("columns=80", "at=abc").replace("\n\n\n", "\n\n    text\n\n")
+    assert script.with_outputs(fixed, tmp_path) == fixed
+    assert script.kept("a\nb\nc\n", {"first": "1", "last": "1"}) == "    a\n    ...\n    c\n"
+
+
 @pytest.mark.slow
 def test_changed_numbers_are_replaced_and_unknown_blocks_are_reported(
     tmp_path, monkeypatch, capsys
