@@ -198,11 +198,9 @@ def measure(
     check_folder("--folder", target)
     one_thread()
     sized = lower_bound.attacked_runs(config, options, explicit_keys(words))
-    first, *rest = guarantee.describe()
     for line in (
         f"audit of {config.algo.name} on {config.env.label}  z={config.privacy.noise_multiplier:g}",
-        f"  claimed {first}",
-        *(f"          {line}" for line in rest),
+        f"  claimed {guarantee.sentence()}",
         f"  confidence of each bound: {options.confidence:g}",
     ):
         told(line)

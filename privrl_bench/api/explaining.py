@@ -34,13 +34,13 @@ ADJACENCIES = {
     "any-trajectory-pair": "any two trajectories of a user are neighbours",
 }
 RELEASED = (
-    "what leaves the run folder: the policy (policy.pt), metrics that are not private, evaluations, curve.png, "
-    "and what W&B gets"
+    "what leaves the run folder: policy.pt, the file to give to others, metrics that are not private, "
+    "simulated evaluations, curve.png, and what W&B gets"
 )
 TUNING = "tuning: hyperparameters, seeds or runs that were chosen by looking at results on the same users"
 SEARCHED = "other tuning: choices by looking at results on the same users, beyond this search"
 OUTSIDE = (
-    "private files: what must stay in the run folder, private metrics (train/...), times, checkpoint.pt",
+    "private files: private metrics (train/...), times and checkpoint.pt must stay in the run folder",
     TUNING,
     "timing: how long the machine takes, and what can be seen of its memory",
     "other runs on the same users: each has its own epsilon, and they add up",
@@ -125,7 +125,7 @@ def _sections(
     head = [f"{epsilon}, {when}", f"status {status}: {STATUSES.get(status, '')}", *more]
     paper = float((summary or plan).get("epsilon_paper") or "inf")
     if paper < float("inf"):
-        head.append(f"by the formula of the paper: {shown_epsilon(paper)}")
+        head.append(f"by the formula of the method's paper: {shown_epsilon(paper)}")
     head += _other_adjacencies(plan, guarantee)
     head.append(f"noise: {plan['mechanism']}" if plan.get("mechanism") else "")
     what = [f"unit: {guarantee['unit']}"]
@@ -133,7 +133,8 @@ def _sections(
         what.append(f"notion {notion}: {NOTIONS.get(notion, '')}")
         what.append(f"adjacency {adjacency}: {ADJACENCIES.get(adjacency, '')}")
     caveats = [str(line) for line in guarantee.get("caveats", [])]
-    names = ", ".join(line.partition(":")[0] for line in caveats)
+    outside = [*(f"caveat {line}" for line in caveats), *_outside(guarantee)]
+    names = ", ".join(line.partition(":")[0] for line in outside)
     large = too_large(number)
     bound = meaning(number, float(guarantee["delta"]), adjacency)
     return [
@@ -141,15 +142,15 @@ def _sections(
             "In short",
             [
                 f"protected: {'nobody' if status == 'none' else guarantee['unit']}",
-                f"how well: {bound}{'; ' if large else ''}{large}",
-                f"how certain: {status}, {STATUSES.get(status, '')}",
-                f"not covered: {names + ', and ' if names else ''}what is named below",
+                f"from whom: {NOTIONS.get(notion, notion)}",
+                f"how well: {status}, {bound}{'; ' if large else ''}{large}",
+                f"not covered: {names}",
             ],
         ),
         ("Guarantee", [line for line in head if line]),
         ("What it protects", what + _participation(plan)),
         ("Covered by epsilon", ["nothing" if status == "none" else RELEASED]),
-        ("Not covered by epsilon", [*(f"caveat {line}" for line in caveats), *_outside(guarantee)]),
+        ("Not covered by epsilon", outside),
         ("Assumptions and notes", [str(line) for line in guarantee.get("notes", [])] or ["none"]),
     ]
 

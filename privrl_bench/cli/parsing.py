@@ -78,6 +78,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise `ConfigError` for argparse's message, with the nearest option for an unknown one."""
         key, problem = _in_our_words(message, self._option_string_actions)
+        if "unrecognized" in message and any(one.dest == "overrides" for one in self._actions):
+            problem += "; a setting has no dashes, key=value"
         raise ConfigError(key, f"{problem}; see {self.prog} --help")
 
     def read(self, arguments: Sequence[str] | None) -> argparse.Namespace:

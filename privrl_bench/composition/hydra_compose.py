@@ -291,7 +291,9 @@ def explain(parsed: Sequence[Override], error: Exception) -> ConfigError:
             if override.value_type is ValueType.INTERVAL_SWEEP:
                 raise drawn(group, override.get_value_string())
             if override.is_sweep_override():
-                raise ConfigError(group, "several values need -m; for one list write [a,b]")
+                raise ConfigError(
+                    group, "several values need -m; one list is [a,b], one number has no commas"
+                )
             if override.is_delete() and group in OPTIONAL_GROUPS:
                 continue
             known = group in groups or group.startswith("hydra/")

@@ -174,7 +174,8 @@ def check_choice(override: Override, options: Sequence[str]) -> None:
         near, allowed = suggest(str(value), options), ", ".join(options)
         if group == "env" and re.search(r"-v\d+$", str(value)):
             near = f"; an id of Gymnasium is env=gym env.id={value}"
-        raise ConfigError(group, f"no such choice {str(value)!r}{near}; allowed: {allowed}")
+        own = "; --config-dir adds files of your own"
+        raise ConfigError(group, f"no such choice {str(value)!r}{near}; allowed: {allowed}{own}")
 
 
 def no_such_key(key: str, names: Iterable[str], free: bool, groups: Iterable[str]) -> ConfigError:

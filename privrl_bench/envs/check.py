@@ -100,7 +100,8 @@ def check_env(config: EnvConfig, steps: int = 5000, seconds: float = 20.0) -> En
             try:
                 max_episode_steps(config, env)
             except ConfigError as error:
-                text = f"{error.problem}: {error.key}=<steps>; the other checks use {PROVISIONAL}"
+                where = f"{error.key}=<steps>, or max_episode_steps where it is registered"
+                text = f"{error.problem}: {where}; the other checks use {PROVISIONAL}"
                 found.append(EnvFinding(ERROR, "lengths", text))
                 config = replace(config, max_episode_steps=PROVISIONAL)
         plain = replace(config, obs_scaling="none", reward_scaling="none")
@@ -172,6 +173,7 @@ class Play:
         complete: whether the last episode ended.
         outside: observations outside the declared space.
         bits: of everything the environment returned, in order.
+        kind: of observations of another type than the space has.
         problem: why it stopped early: an exception, or a value of the wrong kind; empty: it did not.
     """
 
@@ -182,6 +184,7 @@ class Play:
     complete: bool = True
     outside: int = 0
     bits: list[bytes] = field(default_factory=list)
+    kind: str = ""
     problem: str = ""
 
     def agrees(self, again: Play) -> bool:
@@ -242,6 +245,8 @@ def _see(env: Any, found: Play, obs: Any) -> None:
     if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
         found.problem = f"observations must be numbers, they are {array.dtype}"
         return
+    if array.dtype != space.dtype:
+        found.kind = f"observations are {array.dtype}, the observation_space has {space.dtype}"
     found.outside += bool(
         np.isfinite(array).all() and not space.contains(array.astype(space.dtype))
     )
@@ -297,6 +302,8 @@ def _values(played: Play) -> Iterator[EnvFinding]:
             yield EnvFinding(ERROR, "values", text)
     if not played.problem:
         yield EnvFinding(FINE, "values", f"{len(played.rewards)} random steps")
+    if played.kind:
+        yield EnvFinding(WARNING, "values", played.kind)
     if played.outside:
         text = (
             f"{played.outside} of {len(played.obs)} observations are outside the observation_space"

@@ -135,20 +135,10 @@ class Guarantee:
     def sentence(self) -> str:
         """The guarantee in one sentence, and the names of what it does not cover."""
         if math.isinf(self.epsilon):
-            return "not private: the noise gives no bound"
+            return f"not private: {meaning(self.epsilon, self.delta, self.adjacency)}"
         numbers = f"epsilon {shown_epsilon(self.epsilon)} at delta {self.delta:g}"
         bound = meaning(self.epsilon, self.delta, self.adjacency)
         plain = f"{numbers}, {self.status}: {bound}; unit: {self.unit}"
         if self.caveats:
             plain += f"; not covered: {', '.join(self.caveats)}"
         return plain
-
-    def describe(self) -> list[str]:
-        """The guarantee in full: a line for each caveat and note."""
-        head = (
-            f"epsilon {shown_epsilon(self.epsilon)} at delta {self.delta:g}, status {self.status}"
-        )
-        lines = [head, f"unit {self.unit}; notion {self.notion}; adjacency {self.adjacency}"]
-        lines += [f"caveat  {name}: {why}" for name, why in self.caveats.items()]
-        lines += [f"note    {name}: {why}" for name, why in self.notes.items()]
-        return lines

@@ -294,12 +294,14 @@ def _is(value: Any, wanted: str) -> bool:
 def of_one_length(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     """(runs, notes): of each algorithm and environment those of the length that most of them have.
 
-    A length is `rounds` and `total_steps`. Of two that are as frequent the longer one counts. A note says how
-    many runs of which length were left out.
+    A length is `total_steps`, and `rounds` where no population limits them. Of two that are as frequent the
+    longer one counts. A note says how many runs of which length were left out.
     """
     lengths: dict[tuple[str, str], dict[tuple[Any, ...], list[Run]]] = {}
     for run in runs:
         own = tuple(run.settings().get(key) for key in LENGTHS)
+        if run.settings().get("privacy.population"):
+            own = (None, *own[1:])
         lengths.setdefault((run.algo, run.env), {}).setdefault(own, []).append(run)
     left_out, notes = set(), []
     for (algo, env), found in lengths.items():

@@ -19,7 +19,6 @@ from privrl_bench.kernels.machine import workers_of
 from privrl_bench.metrics import again, shown_epsilon
 from privrl_bench.privacy.account import Account
 from privrl_bench.privacy.guarantee import UNREVIEWED, WEAK_DELTA, too_large
-from privrl_bench.privacy.rules import rules
 from privrl_bench.reporting.nearest import nearest, store
 from privrl_bench.training.folder import json_safe
 from privrl_bench.training.plan import Plan
@@ -38,8 +37,6 @@ class BlockNoise:
         clip: L2 bound of one user's row, parameter units.
         std: noise standard deviation of one number of the mean, the largest over the rounds.
         norm: expected L2 norm of the noise over P numbers.
-        users_needed: users of a round with which `norm` would be at most `clip`, at this z; None: a round has
-            one user in any case.
     """
 
     name: str
@@ -47,7 +44,6 @@ class BlockNoise:
     clip: float
     std: float
     norm: float
-    users_needed: int | None
 
 
 @dataclass(frozen=True)
@@ -150,8 +146,7 @@ def _asked(parts: Plan, r: int) -> int:
 
 def _noise(parts: Plan, r: int) -> list[BlockNoise]:
     """Noise of every part of a release, relative to the public number of users."""
-    users, one = parts.config.privacy.users_per_round, rules(parts.config.privacy).sampler.exact
-    found = []
+    users, found = parts.config.privacy.users_per_round, []
     noise = parts.gate.mechanism.release_noise(r)
     for block in parts.gate.blocks:
         if not noise.get(block.name):
@@ -168,7 +163,6 @@ def _noise(parts: Plan, r: int) -> list[BlockNoise]:
                 block.clip,
                 noise[block.name] / users,
                 norm / users,
-                None if one else math.ceil(norm / block.clip),
             )
         )
     return found
@@ -188,16 +182,13 @@ def _noise_lines(noise: Sequence[BlockNoise]) -> list[str]:
     """The table of the parts of a release."""
     if not noise:
         return []
-    rows = [
-        ("part", "parameters", "clip", "std of one", "norm of all", "norm / clip", "users needed")
-    ]
+    rows = [("part", "parameters", "clip", "std of one", "norm of all", "norm / clip")]
     for one in noise:
-        needed = "-" if one.users_needed is None else f"{one.users_needed:,}"
         size, clip, std, norm = f"{one.parameters:,}", f"{one.clip:g}", f"{one.std:.3g}", one.norm
-        rows.append((one.name, size, clip, std, f"{norm:.3g}", f"{norm / one.clip:.2f}", needed))
+        rows.append((one.name, size, clip, std, f"{norm:.3g}", f"{norm / one.clip:.2f}"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
-        "noise in the mean of a round (users needed: for a norm of at most the clip, at this z)",
+        "noise in the mean of a round",
         *("  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows),
     ]
 

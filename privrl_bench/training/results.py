@@ -193,20 +193,21 @@ def result_text(
 
     `from_data`: see `Users.from_data`. Such a run counts rounds, others environment steps.
     """
-    measure, guarantee = objective_of(summary), summary["guarantee"]
+    measure, status = objective_of(summary), summary["guarantee"]["status"]
     shown, solved = summary[measure.name], summary.get("solved")
     solution = "" if solved is None else f"solved after round {solved}, "
-    spread = measure.interval_text(shown.get("low"), shown.get("high"))
+    episodes = f" in {count} episodes" if (count := shown.get("episodes")) else ""
+    spread = measure.interval_text(shown.get("low"), shown.get("high"), episodes)
     beside = "".join(
         f", {name} {measure.show(known['mean'])}"
         for name, known in summary.get("references", {}).items()
     )
     numbers = "".join(f"{name} {x:.6g}, " for name, x in summary.get("released", {}).items())
     evaluated = "simulated " if numbers else ""
+    spent = f"epsilon {shown_epsilon(summary['epsilon'])} at delta {summary['delta']:g}"
     return (
         f"done  {numbers}{solution}{evaluated}{measure.name} {measure.show(shown['mean'])}{spread}{beside}\n"
-        f"      epsilon {shown_epsilon(summary['epsilon'])} at delta {summary['delta']:g} "
-        f"({guarantee['status']})\n"
+        f"      {'not private' if status == 'none' else f'{spent} ({status})'}\n"
         f"{_since_the_plan(summary, folder)}"
         f"      {_pace(summary, from_data)}\n"
         f"      results: {folder}" + (f" ({', '.join(files)})" if files else "")

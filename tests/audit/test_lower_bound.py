@@ -48,7 +48,12 @@ def test_all_attacks_leave_their_files_and_say_what_was_measured(tmp_path, capsy
     code = command(*words, "--later-rounds", "1", "--folder", str(tmp_path), *FORMAL)
     shown = capsys.readouterr().out
     assert code == 0, shown
-    for text in ("status formal", "epsilon >=", "of the claim", "nothing contradicts the claim"):
+    for text in (
+        "delta 1e-05, formal: ",
+        "epsilon >=",
+        "of the claim",
+        "nothing contradicts the claim",
+    ):
         assert text in shown
     assert (tmp_path / "audit.png").stat().st_size > 10_000
     content = json.loads((tmp_path / "audit.json").read_text())

@@ -66,7 +66,7 @@ def test_everything_that_was_folded_is_explained(tmp_path, capsys) -> None:
     for part in (
         *("dppg on cartpole, z=1, seed 3: planned", "status heuristic", "planned for all rounds"),
         *("notion central: ", "adjacency zero-out: ", "at most 9 of them with one unit"),
-        "by the formula of the paper: 5.001",
+        "by the formula of the method's paper: 5.001",
     ):
         assert part in whole
 
@@ -81,7 +81,7 @@ def test_the_status_has_a_colour_on_a_terminal(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert main(["explain", str(folder_of(tmp_path / "run"))]) == 0
-    assert "how certain: \x1b[33mheuristic\x1b[0m, " in screen.getvalue()
+    assert "how well: \x1b[33mheuristic\x1b[0m, " in screen.getvalue()
     print_table(("z", "guarantee"), [("1", "formal"), ("2", "heuristic")])
     rows = screen.getvalue().splitlines()[-2:]
     assert rows == ["1  \x1b[32mformal\x1b[0m", "2  \x1b[33mheuristic\x1b[0m"]
@@ -141,7 +141,7 @@ def test_epsilon_is_read_and_the_other_adjacency_has_its_own(tmp_path, capsys) -
     bound = (
         "with or without one user's contribution no result is more than e^2 = 7.39 times as likely"
     )
-    assert f"how well: {bound}, plus 1e-05" in text
+    assert f"{bound}, plus 1e-05" in text
     # More was released than was planned: the plan's number is no bound of it.
     more = known | {"guarantee": private | {"epsilon": 2.5}}
     assert "for adjacency replace-one" not in explained(folder_of(tmp_path / "b", **more), capsys)

@@ -444,7 +444,7 @@ ERRORS = [
         "env.obs_mean: must be null or a list of numbers, got [1, 'a']",
     ),
     ("eval=3", "eval: is a group of keys; set one of them, eval.<name>="),
-    ("privacy.z=1,2", "privacy.z: several values need -m; for one list write [a,b]"),
+    ("privacy.z=1,2", "privacy.z: several values need -m; one list is [a,b]"),
     ("privacy.z=${x}", "privacy.z: Interpolation key 'x' not found"),
     ("privacy.z=-1", "privacy.z: must be auto or 0 or in [1e-6, 1e6], got -1.0"),
     (

@@ -45,6 +45,8 @@ class Faulty(MyEnv):
             reward = float("nan") if self.steps == 3 else reward
         if self.fault == "obs":
             obs = obs / 0.0 if self.steps == 3 else obs
+        if self.fault == "double":
+            obs = obs.astype(np.float64)
         if self.fault == "word":
             reward = "much"
         if self.fault == "shape":
@@ -168,6 +170,12 @@ def test_observations_outside_their_space_and_too_few_steps_are_warnings():
     warnings = found(report, WARNING)
     assert "outside the observation_space" in warnings["values"]
     assert "no user reaches the end of an episode" in warnings["user_steps"]
+
+
+def test_observations_of_another_type_than_their_space_are_a_warning():
+    text = "observations are float64, the observation_space has float32"
+    assert found(check_env(faulty("double"), steps=40), WARNING)["values"] == text
+    assert [one.text for one in brief(faulty("double"))] == [text]
 
 
 def test_the_proposed_scaling_can_be_used():

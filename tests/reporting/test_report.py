@@ -27,7 +27,7 @@ from privrl_bench.reporting.plots import (
     return_against_epsilon,
 )
 from privrl_bench.reporting.run_loader import load_run, load_runs
-from privrl_bench.reporting.runs import usable
+from privrl_bench.reporting.runs import Run, of_one_length, usable
 from privrl_bench.reporting.style import figure
 from privrl_bench.reporting.table_writer import csv_text, latex
 from privrl_bench.reporting.tables import (
@@ -385,6 +385,9 @@ def test_runs_of_another_length_are_left_out_with_a_note(tmp_path, capsys):
     assert note in (tmp_path / "report" / "index.html").read_text()
     assert main(["report", str(tmp_path), "--all-lengths"]) == 0
     assert "total_steps=6000" in capsys.readouterr().out.partition("Return: ")[0]
+    people = "total_steps: 600000\nprivacy: {population: 99}\nrounds: "
+    rounds = [Run(tmp_path, config=yaml.safe_load(f"{people}{count}")) for count in (7, 9)]
+    assert of_one_length(rounds) == (rounds, [])  # their number follows from the population
     assert main(["report", str(tmp_path), "--where", "total_steps=6_000"]) == 0
     assert capsys.readouterr().out.count("| dppg ") == 1
 
