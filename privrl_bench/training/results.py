@@ -154,6 +154,7 @@ def summary_of(
             "mean": row.get(measure.metric),
             "ci95": None if measure.spread is None else row.get(measure.spread),
             **dict(zip(("low", "high"), map(row.get, measure.interval or ()), strict=False)),
+            **({"episodes": config.eval.episodes} if measure.interval else {}),
             "definition": measure.definition.format(
                 after=f"after round {rows.evaluated}",
                 episodes=config.eval.episodes,
