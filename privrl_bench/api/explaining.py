@@ -34,13 +34,13 @@ ADJACENCIES = {
     "any-trajectory-pair": "any two trajectories of a user are neighbours",
 }
 RELEASED = (
-    "what leaves the run folder: policy.pt, the file to give to others, metrics that are not private, "
+    "what may leave the run folder: policy.pt, the file to give to others, metrics but train/..., "
     "simulated evaluations, curve.png, and what W&B gets"
 )
 TUNING = "tuning: hyperparameters, seeds or runs that were chosen by looking at results on the same users"
 SEARCHED = "other tuning: choices by looking at results on the same users, beyond this search"
 OUTSIDE = (
-    "private files: private metrics (train/...), times and checkpoint.pt must stay in the run folder",
+    "private files: train/... metrics, times and checkpoint.pt must stay in the run folder",
     TUNING,
     "timing: how long the machine takes, and what can be seen of its memory",
     "other runs on the same users: each has its own epsilon, and they add up",

@@ -152,8 +152,8 @@ def runs(folder: str | Path) -> list[Run]:
     """Load all run folders at or below a folder, finished or not, in order of their paths.
 
         every = pb.runs("outputs")
-        best = max((run for run in every if run.state == "done"), key=lambda run: run.final_value)
-        print(best.folder, best.epsilon)
+        for run in every:
+            print(run.folder, run.state, run.epsilon, run.final_value)
 
     Raises:
         ConfigError: there is no such folder.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from privrl_bench.training.writable import check_folder
 
 ABOUT = """Make tables, plots and one page from run folders at any depth.
 
-Prints the table of returns and writes table.md, table.csv, table.tex, plots (PNG and SVG) and index.html.
+Prints the table of returns and writes table.md, table.csv, table.tex, plots (PNG, SVG, PDF) and index.html.
 Of each algorithm and environment the runs of one length count, the one that most of them have; a note says
 which were left out.
 
@@ -34,7 +35,7 @@ def main(words: Sequence[str], prog: str) -> int:
         "--out",
         type=Path,
         metavar="DIR",
-        help="for the results (default: report/ in the first DIR)",
+        help="for the results (default: report/ in DIR, or in the folder of all DIRs)",
     )
     parser.add_argument(
         "--where",
@@ -51,7 +52,7 @@ def main(words: Sequence[str], prog: str) -> int:
         if not folder.is_dir():
             there = "is a file" if folder.exists() else "does not exist"
             raise ConfigError("DIR", f"{folder} {there}; give a folder with run folders")
-    out = options.out or options.folders[0] / "report"
+    out = options.out or Path(os.path.commonpath(options.folders)) / "report"
     check_folder("--out", out)
     runs = [run for folder in options.folders for run in load_runs(folder)]
     for line in left_out(runs):

@@ -53,7 +53,10 @@ def check_private(algo: Any, privacy: Mapping[str, Any], keys: Collection[str]) 
     more = ", or privacy=local (noise on users' observations)" if noised else ""
     other = f"algo={algo.traits.private_version}"
     refuse(
-        bool(key), key, f"algo={algo().name} is not private; for a private run use {other}{more}"
+        bool(key),
+        key,
+        f"algo={algo().name} is not private; for a private run use {other}{more}; "
+        "one to compare with is a command of its own",
     )
 
 

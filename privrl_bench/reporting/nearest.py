@@ -28,6 +28,7 @@ class Measured:
         words: of the command line, without the seed.
         runs: number of runs.
         objective: name of what they are judged by.
+        steps: of a run.
         mean, low, high: over the runs.
         epsilon, delta, adjacency: of their guarantee, which is formal.
     """
@@ -36,6 +37,7 @@ class Measured:
     env: str
     words: str
     runs: int
+    steps: int
     objective: str
     mean: float
     low: float
@@ -47,9 +49,9 @@ class Measured:
     def line(self) -> str:
         """The result in one line.
 
-        >>> Measured("dppg/fig2", "cartpole", "algo=dppg privacy.z=3", 10, "return", 500.0, 480.0, 500.0, 1.27,
-        ...          1e-5, "zero-out").line()
-        'cartpole, 10 seeds, epsilon 1.27 (zero-out, delta 1e-05): mean return 500.0 (480.0 to 500.0)'
+        >>> Measured("dppg/fig2", "chain", "privacy.z=3", 10, 6000, "return", 5.0, 4.0, 5.0, 1.27, 1e-5,
+        ...          "zero-out").line()
+        'chain, 10 seeds, 6,000 steps, epsilon 1.27 (zero-out, delta 1e-05): mean return 5.0 (4.0 to 5.0)'
         """
         known = OBJECTIVES.get(self.objective)
         mean, low, high = (
@@ -58,7 +60,7 @@ class Measured:
         seeds = f"{self.runs} seed{'s' if self.runs > 1 else ''}"
         which = f"epsilon {shown_epsilon(self.epsilon)} ({self.adjacency}, delta {self.delta:g})"
         spread = f" ({low} to {high})" if self.runs > 1 else ""
-        return f"{self.env}, {seeds}, {which}: mean {self.objective} {mean}{spread}"
+        return f"{self.env}, {seeds}, {self.steps:,} steps, {which}: mean {self.objective} {mean}{spread}"
 
 
 def store() -> Path | None:
@@ -136,6 +138,7 @@ def _measured(item: str, rows: list[dict[str, str]]) -> Measured | None:
         env=first["env"],
         words=first["overrides"],
         runs=len(values),
+        steps=int(float(first["steps"] or 0)),
         objective=first["objective"],
         mean=fmean(values),
         low=min(values),

@@ -177,10 +177,10 @@ class Run:
         )
 
     def frame(self, private: bool = False) -> Any:
-        """The metrics as a pandas DataFrame, a row for each evaluation; `private`: the private ones.
+        """The metrics as a pandas DataFrame, a row for each round; `private`: the private ones.
 
             run = pb.load_run("outputs/dppg/cartpole/epsilon=1,seed=0")
-            run.frame().plot(x="steps", y="eval/return_mean")
+            run.frame().dropna(subset="eval/return_mean").plot(x="steps", y="eval/return_mean")
 
         Raises:
             ConfigError: pandas is not installed.

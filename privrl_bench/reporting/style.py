@@ -81,7 +81,7 @@ def figure(
 ) -> Iterator[Sequence[Any]]:
     """`panels` axes, at most two to a row, saved to `path` with room for the legend below.
 
-    `vector`: also as SVG, beside it. `row_height`: inches, instead of the usual.
+    `vector`: also as SVG and PDF, beside it. `row_height`: inches, instead of the usual.
     """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -106,10 +106,9 @@ def figure(
         height = row_height or (2.1 if wide == 1 else 1.5)
         made.set_size_inches(WIDTH, height * high + _LINE * rows)
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        kinds = {Path(path).suffix, ".svg"} if vector else {Path(path).suffix}
-        for kind in kinds:
-            more = {"metadata": {"Date": None}} if kind == ".svg" else {}
-            made.savefig(Path(path).with_suffix(kind), **more)
+        undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+        for kind in {Path(path).suffix, *undated} if vector else {Path(path).suffix}:
+            made.savefig(Path(path).with_suffix(kind), metadata=undated.get(kind))
 
 
 def legend(places: Sequence[Any]) -> None:

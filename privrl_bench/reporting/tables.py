@@ -319,14 +319,6 @@ def mean_text(measure: Objective, values: Sequence[float], named: bool = True) -
     return shown + measure.interval_text(*shown_interval(values), few)
 
 
-def _shown(row: Group, value: float) -> str:
-    return row.measure.show(value) if math.isfinite(value) else short(value)
-
-
 def _steps(row: Group) -> int:
     steps = row.largest("steps")
     return 0 if math.isnan(steps) else int(steps)
-
-
-def _whole(value: float) -> str:
-    return f"{value:,.0f}" if math.isfinite(value) else short(value)

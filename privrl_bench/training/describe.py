@@ -250,7 +250,9 @@ def mechanism_in_words(parts: Plan, r: int) -> str:
     mechanism, privacy = parts.gate.mechanism, parts.configs[r].privacy
     if not mechanism.private or not privacy.z:
         return ""
-    return f"z = {privacy.z:.4g}, {mechanism.describe_noise(r) or privacy.mechanism}"
+    shape = mechanism.describe_noise(r) or privacy.mechanism
+    seeded = "; seeded: for simulated users only" if privacy.noise == "seeded" else ""
+    return f"z = {privacy.z:.4g}, {shape}{seeded}"
 
 
 def preview_facts(account: Account, r: int) -> dict[str, Any]:

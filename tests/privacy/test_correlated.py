@@ -172,7 +172,7 @@ def test_no_noise_where_z_is_0_and_for_a_replica_that_has_ended():
     assert math.isinf(plan.guarantee(0, 1).epsilon)
     assert not plan.mechanism.describe_noise(0)
     shown = plan_of().mechanism.describe_noise(0)
-    assert shown == "correlated over 8 rounds (privacy.correlation=0.95)"
+    assert shown == "Gaussian, correlated over 8 rounds (privacy.correlation=0.95)"
     both = plan_of(seeds=(0, 1))
     send(both, rows_for(ONE, replicas=2))
     both.end(0)

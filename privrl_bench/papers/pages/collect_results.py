@@ -161,7 +161,8 @@ def copy_results(made: Path, out: Path) -> None:
     if (made / "figure.png").exists():
         for old in out.glob("figure.*"):
             old.unlink()
-        small = min(made.glob("figure.*"), key=lambda path: path.stat().st_size)
+        kinds = (made / f"figure{kind}" for kind in (".png", ".svg"))
+        small = min((path for path in kinds if path.exists()), key=lambda path: path.stat().st_size)
         shutil.copyfile(small, out / small.name)
 
 

@@ -114,7 +114,7 @@ def _item(folder: Path) -> Callable[[Path], Path]:
             or not collect_results.drawn_from_table(found[1], folder, out)
         ):
             collect_results.report(folder, out)
-        return next(out.glob("figure.*"))
+        return next(path for path in out.glob("figure.*") if path.suffix in _KINDS)
 
     return draw
 

@@ -303,7 +303,8 @@ class Correlated(Gaussian):
         config = self.terms.configs[r]
         if not config.noise_multiplier:
             return ""
-        return f"correlated over {self.strategy.bands} rounds (privacy.correlation={config.correlation:g})"
+        how = f"(privacy.correlation={config.correlation:g})"
+        return f"Gaussian, correlated over {self.strategy.bands} rounds {how}"
 
 
 MECHANISM = Correlated
