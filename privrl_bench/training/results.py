@@ -149,16 +149,14 @@ def summary_of(
     guarantee = gate.guarantee(r, min(rounds, trainer.releases(r)))
     result: dict[str, Any] = {"mean": None, "ci95": None, "definition": None}
     if rows.evaluations:
-        row = rows.evaluations[r].metrics()
+        row, played = rows.evaluations[r].metrics(), asdict(config.eval)
         result = {
             "mean": row.get(measure.metric),
             "ci95": None if measure.spread is None else row.get(measure.spread),
             **dict(zip(("low", "high"), map(row.get, measure.interval or ()), strict=False)),
-            **({"episodes": config.eval.episodes} if measure.interval else {}),
+            **({"episodes": played["episodes"]} if measure.interval else {}),
             "definition": measure.definition.format(
-                after=f"after round {rows.evaluated}",
-                episodes=config.eval.episodes,
-                policy=config.eval.policy,
+                after=f"after round {rows.evaluated}", **played
             ),
             "last_fifth": _last_fifth(rundir, measure.metric, parts.iterations * parts.round_steps),
         }
