@@ -78,9 +78,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise `ConfigError` for argparse's message, with the nearest option for an unknown one."""
         key, problem = _in_our_words(message, self._option_string_actions)
+        hint = ""
         if "unrecognized" in message and any(one.dest == "overrides" for one in self._actions):
-            problem += "; a setting has no dashes, key=value"
-        raise ConfigError(key, f"{problem}; see {self.prog} --help")
+            hint = "; a setting has no dashes, key=value"
+        raise ConfigError(key, f"{problem}; see {self.prog} --help{hint}")
 
     def read(self, arguments: Sequence[str] | None) -> argparse.Namespace:
         """Parse arguments, which default to those of the process. Raises `ConfigError`."""
