@@ -20,7 +20,11 @@ PAGES = [
     ROOT / "README.md",
     # Before docs/: a command that is shown there too belongs to docs/ and needs no plugin.
     *sorted((ROOT / "examples").glob("*/README.md")),
-    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.stem not in ("decisions", "screens")),
+    *(
+        page
+        for page in sorted((ROOT / "docs").rglob("*.md"))
+        if page.stem not in ("decisions", "screens")
+    ),
 ]
 PROGRAMS = ("privrl-bench", "privrl", "python", "make", "pip", "hf", "pytest")
 # Shown, but not run here: the words that begin a command, and why.
@@ -147,7 +151,9 @@ def test_a_training_command_plans(command, plugin, tmp_path, monkeypatch, capsys
 def test_a_command_runs(command, plugin, small_run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = shlex.split(command)[1:]
-    words = [str(small_run) if re.match(r"RUN$|outputs/(dppg|ppo)/", word) else word for word in words]
+    words = [
+        str(small_run) if re.match(r"RUN$|outputs/(dppg|ppo)/", word) else word for word in words
+    ]
     if words[0] == "tune":  # minutes; tests/packs/tuning/test_tune.py runs shorter ones
         words = ["tune", "--plan", *(word for word in words[1:] if word != "--plan")]
     if words[0] == "play":
