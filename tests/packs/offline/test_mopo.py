@@ -179,6 +179,6 @@ def test_it_is_not_private_and_says_so(sets) -> None:
     assert (guarantee.status, guarantee.epsilon) == ("none", math.inf)
     for mechanism in ("poisson", "fixed"):
         with pytest.raises(
-            ConfigError, match=r"^privacy: algo=mopo is not private; .* algo=primorl$"
+            ConfigError, match=r"^privacy: algo=mopo is not private; .* algo=primorl; "
         ):
             make_plan([config_of("mopo", sets, f"privacy={mechanism}")])
