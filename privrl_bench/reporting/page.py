@@ -35,6 +35,8 @@ figure { margin: 1rem 0; } img { max-width: 100%; } figcaption, .note { color: #
 .none { color: #777; }
 """
 
+_ONE_SEED = "one seed shows no spread, and few episodes: compare by privrl evaluate --episodes 500"
+
 
 def paragraph(text: str) -> str:
     """Text, as HTML."""
@@ -126,7 +128,10 @@ def counted(
     kept = selected(kept, where)
     kept, other = (kept, []) if all_lengths else of_one_length(kept)
     notes = [f"left out, of another length: {one} (--all-lengths has them)" for one in other]
-    return kept, [*notes, *not_monotone(summarise(kept))]
+    rows = summarise(kept)
+    if any(row.seeds == 1 for row in rows):
+        notes.append(_ONE_SEED)
+    return kept, [*notes, *not_monotone(rows)]
 
 
 def write_report(runs: Sequence[Run], out: Path, title: str, notes: Sequence[str] = ()) -> Path:
