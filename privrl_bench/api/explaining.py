@@ -142,7 +142,7 @@ def _sections(
             "In short",
             [
                 f"protected: {'nobody' if status == 'none' else guarantee['unit']}",
-                f"from whom: {NOTIONS.get(notion, notion)}",
+                f"from whom: {'nobody' if status == 'none' else NOTIONS.get(notion, notion)}",
                 f"how well: {status}, {bound}{'; ' if large else ''}{large}",
                 f"not covered: {names}",
             ],

@@ -95,7 +95,7 @@ def test_a_finished_run_is_explained_by_its_summary(tmp_path, capsys) -> None:
     assert main(["explain", str(folder)]) == 0
     out = capsys.readouterr().out
     assert "epsilon inf at delta 1e-05" in out
-    assert "there is no bound" in out
+    assert "from whom: nobody\n  how well: none, there is no bound" in out
     assert "Covered by epsilon\n  nothing\n" in out
 
 
