@@ -41,7 +41,7 @@ SIZES = {
     "core": ((PACKAGE,), 220, 33_900),  # goal: 260 files, 33,000 lines
     "packs": (PACKS, 60, 10_000),  # goal: 7,000
     "papers, scripts, plugins": (PAPERS, 35, 7_000),  # goal: 6,500
-    "tests": (("tests",), 230, 36_500),  # goal: not more
+    "tests": (("tests",), 235, 38_500),  # goal: 36,500; learners of logs have been added
 }
 
 # The names of classes in these folders are literals in their own files only.

@@ -35,7 +35,10 @@ figure { margin: 1rem 0; } img { max-width: 100%; } figcaption, .note { color: #
 .none { color: #777; }
 """
 
-_ONE_SEED = "one seed shows no spread, and few episodes: compare by privrl evaluate --episodes 500"
+_ONE_SEED = (
+    "one seed does not show how much training differs between seeds; for more episodes of the same policy: "
+    "privrl evaluate --episodes 500"
+)
 
 
 def paragraph(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ def curves(
             _declare(axes, members, metric)
             for at, group in enumerate(members):
                 _group_curve(axes, group, look[id(group)], metric, (at, len(members)))
-            _note_spread(axes, members, "bands")
+            _note_spread(axes, (interval_name(one.seeds, "seeds") for one in members), "bands")
             axes.set_title(env)
             measure = _measure(members)
             steps_axis(
@@ -153,13 +153,13 @@ def not_monotone(groups: Sequence[Group]) -> list[str]:
                 better = (one.mean > more.mean) == (one.measure.direction == "up")
                 if one.mean == more.mean or not better:
                     continue
-                ends = [shown_interval(group.values) for group in (one, more)]
+                ends = np.array([group.spread[:2] for group in (one, more)])
                 what = "one seed each shows no spread"
                 if not np.isnan(ends).any():
                     apart = ends[0][0] > ends[1][1] or ends[1][0] > ends[0][1]
-                    bars = {interval_name(group.seeds) for group in (one, more)} - {"95 % interval"}
-                    name = "ranges over seeds" if bars else "95 % intervals"
-                    what = f"their {name} {'do not overlap' if apart else 'overlap'}"
+                    names = dict.fromkeys(group.spread[2] for group in (one, more))
+                    overlap = "do not overlap" if apart else "overlap"
+                    what = f"their intervals ({' and '.join(names)}) {overlap}"
                 values = [
                     f"{g.measure.show(g.mean)} at epsilon {shown_epsilon(g.epsilon)}"
                     for g in (more, one)
@@ -177,7 +177,9 @@ def _epsilon_panel(axes: Any, groups: Sequence[Group]) -> None:
     private = sum(math.isfinite(some[0].epsilon) for _, some in lines)  # those come first
     axes.set_xscale("log")
     for at, ((label, members), look) in enumerate(zip(lines, looks(marks), strict=True)):
-        mean, low, high = np.array([_spread(one.runs) for one in members]).T
+        mean = np.array([one.mean for one in members])
+        ends = np.array([one.spread[:2] for one in members])
+        low, high = np.where(np.isnan(ends), mean[:, None], ends).T
         counts = sorted({one.seeds for one in members})
         seeds = f"{' to '.join(map(str, counts[:: max(1, len(counts) - 1)]))} seeds"
         if math.isinf(members[0].epsilon):
@@ -190,7 +192,7 @@ def _epsilon_panel(axes: Any, groups: Sequence[Group]) -> None:
         one_label = f"{label}{told} ({members[0].count if counts == [1] else seeds})"
         dots(axes, look, one_label, x, mean, (low, high), (at, private))
     drawn = dict.fromkeys("bands" if math.isinf(one.epsilon) else "bars" for one in groups)
-    _note_spread(axes, groups, " and ".join(drawn))
+    _note_spread(axes, (one.spread[2] for one in groups), " and ".join(drawn))
     epsilon_axis(axes, known, f"epsilon ({_delta_text(groups)})")
     if not lines:
         empty(axes, "no finished run")
@@ -212,18 +214,9 @@ def _group_curve(
     curve(axes, look, label, steps, mean, ends, turn)
 
 
-def _spread(runs: Sequence[Run]) -> tuple[float, float, float]:
-    """Mean of the final values and the ends of its interval, which are the mean for one run."""
-    values = [run.final_value for run in runs]
-    mean = float(np.mean(values))
-    low, high = shown_interval(values)
-    return (mean, mean, mean) if math.isnan(low) else (mean, low, high)
-
-
-def _note_spread(axes: Any, groups: Sequence[Group], drawn: str) -> None:
-    """Say in the legend what the bars and bands of these groups are."""
-    names = dict.fromkeys(interval_name(group.seeds, "seeds") for group in groups)
-    if shown := [name for name in names if name]:
+def _note_spread(axes: Any, names: Iterable[str], drawn: str) -> None:
+    """Say in the legend what the bars and bands are."""
+    if shown := [name for name in dict.fromkeys(names) if name]:
         note(axes, f"{drawn}: {' or '.join(shown)}")
 
 

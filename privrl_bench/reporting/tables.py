@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,31 +33,9 @@ _OWN_COLUMN = (
 _COSTS = ("privacy.population",)
 
 HEADER = (
-    "algo",
-    "env",
-    "z",
-    "variant",
-    "seeds",
-    "return",
-    "low",
-    "high",
-    "interval",
-    "min",
-    "max",
-    "median",
-    "iqm",
-    "iqm_low",
-    "iqm_high",
-    "epsilon",
-    "delta",
-    "epsilon_paper",
-    "guarantee",
-    "unit",
-    "notion",
-    "adjacency",
-    "caveats",
-    "steps",
-    "steps_per_second",
+    *("algo", "env", "z", "variant", "seeds", "return", "low", "high", "interval", "min", "max"),
+    *("median", "iqm", "iqm_low", "iqm_high", "epsilon", "delta", "epsilon_paper"),
+    *("guarantee", "unit", "notion", "adjacency", "caveats", "steps", "steps_per_second"),
 )
 
 
@@ -110,6 +88,18 @@ class Group:
     def mean(self) -> float:
         """Mean of the final values."""
         return mean_ci(self.values)[0]
+
+    @property
+    def spread(self) -> tuple[float, float, str]:
+        """(low, high, name) of what is shown beside the mean; of one seed the interval over its episodes."""
+        if self.seeds > 1:
+            return (*shown_interval(self.values), interval_name(self.seeds, "seeds"))
+        (run,) = self.runs
+        ends = (run.evaluated("low"), run.evaluated("high"))
+        episodes = run.evaluated("episodes")
+        if not all(map(math.isfinite, (*ends, episodes))):
+            return (math.nan, math.nan, "")
+        return (*ends, f"95 % interval over {episodes:.0f} episodes")
 
     @cached_property
     def iqm(self) -> tuple[float, float, float]:
@@ -213,7 +203,7 @@ def exact(rows: Sequence[Group]) -> tuple[tuple[str, ...], list[list[Any]]]:
             row.variant,
             row.seeds,
         ]
-        values += [row.mean, *shown_interval(row.values), interval_name(row.seeds)]
+        values += [row.mean, *row.spread]
         values += [min(row.values), max(row.values), float(np.median(row.values))]
         iqm, *ends = row.iqm
         values += [iqm, *(ends if row.seeds >= FEWEST else (math.nan, math.nan)), row.epsilon]
@@ -239,6 +229,10 @@ def definitions(rows: Sequence[Group]) -> list[str]:
         names.append("its 95 % bootstrap interval over seeds, which stays within their values")
     if any(1 < row.seeds < FEWEST for row in rows):
         names.append(f"the range of the seeds' values where they are fewer than {FEWEST}")
+    if any(row.seeds == 1 and row.spread[2] for row in rows):
+        names.append(
+            "for one seed its 95 % bootstrap interval over the episodes of its final evaluation"
+        )
     what = "; ".join(dict.fromkeys(row.measure.note for row in rows)) or RETURN.note
     steps = dict.fromkeys(f"{_steps(row):,} of {row.algo} on {row.env}" for row in rows)
     notes = [f"{what}{', with ' if names else ''}{'; '.join(names)}."]
@@ -268,9 +262,10 @@ def printed(rows: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
     """(head, lines) of the table of a report: at most seven columns. `definitions` has the guarantees."""
     kinds = list(dict.fromkeys(map(_kind, rows)))
     name = "/".join(dict.fromkeys(row.measure.name for row in rows)) or RETURN.name
-    spread = {interval_name(row.seeds, "seeds") for row in rows} - {""}
-    same = len({row.seeds for row in rows}) == 1 or spread == {"95 % interval"}
-    told = spread if same else spread & {"95 % interval"}  # ranges are named in their rows
+    spread = {row.spread[2] for row in rows} - {""}
+    told = (
+        spread if len(spread) == 1 else spread & {"95 % interval"}
+    )  # others are named in their rows
     name += "".join(f" ({one})" for one in told)
     head = ["algo", "env", "variant", "seeds", name, "epsilon", "guarantee"]
     lines = [
@@ -279,7 +274,7 @@ def printed(rows: Sequence[Group]) -> tuple[list[str], list[list[str]]]:
             row.env,
             row.variant or ABSENT,
             str(row.seeds),
-            mean_text(row.measure, row.values, named=not same),
+            _mean_text(row, told),
             shown_epsilon(row.epsilon),
             f"{row.status} [{kinds.index(_kind(row)) + 1}]",
         ]
@@ -311,12 +306,20 @@ def _largest(values: Iterable[float]) -> float:
     return max((value for value in values if not math.isnan(value)), default=math.nan)
 
 
-def mean_text(measure: Objective, values: Sequence[float], named: bool = True) -> str:
-    """The mean over runs with what is shown beside it, `named` where it is no 95 % interval."""
+def mean_text(measure: Objective, values: Sequence[float]) -> str:
+    """The mean over runs with what is shown beside it, named where it is no 95 % interval."""
     mean = float(np.mean(values))
-    few = f", {interval_name(len(values))}" if named and len(values) < FEWEST else ""
+    few = f", {interval_name(len(values))}" if len(values) < FEWEST else ""
     shown = measure.show(mean) if math.isfinite(mean) else short(mean)
     return shown + measure.interval_text(*shown_interval(values), few)
+
+
+def _mean_text(row: Group, told: Collection[str]) -> str:
+    """The mean of a row with its spread, whose name follows where the head of the column does not tell it."""
+    low, high, name = row.spread
+    return row.measure.show(row.mean) + row.measure.interval_text(
+        low, high, "" if name in told else f", {name}"
+    )
 
 
 def _steps(row: Group) -> int:

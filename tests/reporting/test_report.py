@@ -273,12 +273,12 @@ def test_few_runs_have_a_range_and_no_interval_that_is_called_95_percent(tmp_pat
     assert "return (range of 2 seeds)" in text
     assert "227.6 (194.1 to 261.1) " in text
     both = markdown(summarise([*few, *more])).partition("Return: ")[0]
-    assert "227.6 (194.1 to 261.1, range of 2 runs)" in both
+    assert "227.6 (194.1 to 261.1, range of 2 seeds)" in both
     assert "return (95 % interval)" in both
     assert "95 % interval" not in text
     head, ((*values,),) = exact(rows)
     line = dict(zip(head, values, strict=True))
-    assert [line[key] for key in ("low", "high", "interval")] == [194.1, 261.1, "range of 2 runs"]
+    assert [line[key] for key in ("low", "high", "interval")] == [194.1, 261.1, "range of 2 seeds"]
     assert math.isnan(line["iqm_low"])
     assert not [name for name in head if name.startswith("ci")]  # one interval, and its name
     head, ((*values,),) = exact(summarise(more))
@@ -288,6 +288,22 @@ def test_few_runs_have_a_range_and_no_interval_that_is_called_95_percent(tmp_pat
     assert "202.0 (200" in markdown(summarise(more))
     assert [counted(runs)[1][:1] for runs in (few, few[:1])] == [[], [_ONE_SEED]]
     assert "range" not in markdown(summarise(more)).partition("Return: ")[0]
+
+
+def test_one_seed_has_the_interval_over_its_episodes_with_their_number(tmp_path):
+    folder = write_run(tmp_path / "one", final=29.9)
+    path = folder / "summary.json"
+    summary = json.loads(path.read_text())
+    summary["return"].update(mean=29.9, low=23.1, high=33.0, episodes=10)
+    path.write_text(json.dumps(summary))
+    text = markdown(summarise(load_runs(tmp_path)))
+    assert "return (95 % interval over 10 episodes)" in text
+    assert "29.9 (23.1 to 33.0) " in text
+    assert "for one seed its 95 % bootstrap interval over the episodes" in text
+    for seed in range(5):
+        write_run(tmp_path / str(seed), seed=seed, final=200.0 + seed, z=2.0)
+    both = markdown(summarise(load_runs(tmp_path)))
+    assert "29.9 (23.1 to 33.0, 95 % interval over 10 episodes)" in both
 
 
 @pytest.mark.parametrize(
@@ -368,12 +384,12 @@ def test_a_mean_that_falls_with_epsilon_is_said_with_whether_intervals_overlap(t
     write_epsilons(tmp_path, finals=(100.0, 101.5, 50.0))
     (line,) = not_monotone(summarise(load_runs(tmp_path)))
     assert line == (
-        "dppg on cartpole: return 51.0 at epsilon 2, 102.5 at epsilon 1; their ranges over seeds do not "
-        "overlap"
+        "dppg on cartpole: return 51.0 at epsilon 2, 102.5 at epsilon 1; "
+        "their intervals (range of 3 seeds) do not overlap"
     )
     write_epsilons(tmp_path / "b", finals=(100.0, 99.5, 500.0))
     (line,) = not_monotone(summarise(load_runs(tmp_path / "b")))
-    assert line.endswith("their ranges over seeds overlap")
+    assert line.endswith("their intervals (range of 3 seeds) overlap")
 
 
 def test_runs_of_another_length_are_left_out_with_a_note(tmp_path, capsys):
