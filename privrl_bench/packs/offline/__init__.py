@@ -27,7 +27,9 @@ PLUGIN = Plugin(
     commands={
         "collect": Command(
             f"{_HERE}.collect:main", "record episodes of training runs or a policy as a dataset"
-        )
+        ),
+        "import": Command(f"{_HERE}.logs.command:main", "make a dataset of logs in a table"),
     },
+    functions={"import_logs": f"{_HERE}.logs.command:import_logs"},
     conf=Path(__file__).parent / "conf",
 )

@@ -34,6 +34,7 @@ from privrl_bench.packs.offline.datasets.user_keys import (
 if TYPE_CHECKING:
     import gymnasium as gym
 
+LOGS = "logs/about.json"  # of a dataset that was imported from logs; see packs/offline/logs
 METADATA_KEY = "privrl_bench"  # of this package, in a dataset's metadata
 PROBS_KEY = "behaviour_probabilities"  # in `infos`, [T + 1]; the entry of a reset is NaN
 # Groups of the Farama Foundation's server.
@@ -53,7 +54,7 @@ def local_ids() -> list[str]:
     """Return the ids of the datasets on this machine, sorted."""
     root, found = datasets_root(), []
     for folder, inside, _ in os.walk(root):
-        if (Path(folder) / "data" / "metadata.json").exists():
+        if any((Path(folder) / one).exists() for one in ("data/metadata.json", LOGS)):
             found.append(Path(folder).relative_to(root).as_posix())
             inside.clear()
         else:
@@ -99,6 +100,10 @@ def open_dataset(dataset_id: str, user_key: str | None = AUTO) -> Trajectories:
             read, its action space is not supported, or an episode is invalid (see `check_episode`).
     """
     folder = datasets_root() / dataset_id
+    if (folder / LOGS).exists():
+        flat = Trajectories.load((folder / LOGS).parent)
+        users, key = users_of(flat.labels, flat.episodes, user_key, dataset_id)
+        return replace(flat, users=users, user_key=key)
     if not (folder / "data" / "metadata.json").exists():
         check_id(dataset_id)
         how = (

@@ -343,6 +343,18 @@ class Dataset:
         return self.private_episodes[self.private_starts[user] : self.private_starts[user + 1]]
 
 
+def public_users(users: int, share: float) -> np.ndarray:
+    """The public ones of so many users, [.] int64; a smaller share has some of them.
+
+    Raises:
+        ConfigError: On data.public: the share is outside (0, 1).
+    """
+    if not 0 < share < 1:
+        raise ConfigError("data.public", f"must be above 0 and below 1, got {share}")
+    # 0.07 * 100 is more than 7 in floating point.
+    return _order(users)[: math.ceil(Fraction(repr(float(share))) * users)]
+
+
 def split_users(
     trajectories: Trajectories, public_share: float, limit: int | None = None, name: str = ""
 ) -> Dataset:
@@ -364,11 +376,8 @@ def split_users(
         raise ConfigError(
             "data.users", f"must be from 1 to {there}, the number of users, got {limit}"
         )
-    if not 0 < public_share < 1:
-        raise ConfigError("data.public", f"must be above 0 and below 1, got {public_share}")
     chosen = _order(there)[:limit]
-    # 0.07 * 100 is more than 7 in floating point.
-    public = math.ceil(Fraction(repr(float(public_share))) * len(chosen))
+    public = len(public_users(len(chosen), public_share))
     if len(chosen) < 2:
         key = "data.id" if there < 2 else "data.users"
         raise ConfigError(key, "a split into public and private needs at least two users, got 1")

@@ -1,0 +1,180 @@
+"""The command `privrl import` and `pb.import_logs`: logs in a table become a dataset of users."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from privrl_bench.cli.parsing import Parser, add_working_directory, given
+from privrl_bench.errors import ConfigError
+from privrl_bench.packs.offline.datasets.minari_files import check_id, datasets_root
+from privrl_bench.packs.offline.logs.ranges import read_ranges
+from privrl_bench.packs.offline.logs.steps import Answers, Columns, cut, read_rows, write
+from privrl_bench.training.crash import guarded
+
+ABOUT = """Make a dataset of logs: a table with a row for each step, as CSV, Parquet or JSON lines.
+
+  {0} logs.parquet --user id --order t --obs age,dose --act choice --reward r --done end
+      --users real --last-observation repeat --name clinic/logs-v1
+
+Rows may be in any order. An action of one column of words or whole numbers has choices; others are
+numbers. Words in observations become one-hot vectors. Ranges and choices are public: give them with --ranges,
+a YAML file with `age: {{low: 0, high: 120}}` and `choice: [none, low, high]`, or those of the public users
+(--public) are taken and printed. What this command prints is for the owner of the data: its errors name rows.
+Needs pip install 'privrl-bench[logs]'."""
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "privrl import") -> int:
+    """Run the command and return its exit code."""
+    add_working_directory()
+    return guarded(lambda: _import(given(arguments), prog))
+
+
+def _import(words: Sequence[str], prog: str) -> int:
+    parser = Parser(prog, ABOUT.format(prog))
+    parser.add_argument("files", nargs="+", metavar="FILE", help="with the same columns")
+    for name, text in (
+        ("user", "whose step a row is"),
+        ("order", "by which the steps of a user are in order: a number or a time"),
+        ("obs", "observations, separated by commas"),
+        ("act", "the action; several numbers separated by commas"),
+        ("reward", "the reward"),
+    ):
+        parser.add_argument(f"--{name}", required=True, metavar="COLUMN", help=text)
+    for name, text in (
+        ("done", "whether the task ended with this step"),
+        ("truncated", "whether something else ended the episode, as a time limit"),
+        ("episode", "names an episode of the user"),
+        ("behavior-prob", "probability of the action under the policy that acted"),
+    ):
+        parser.add_argument(f"--{name}", default="", metavar="COLUMN", help=text)
+    parser.add_argument("--users", required=True, help="real or simulated")
+    parser.add_argument(
+        "--last-observation",
+        required=True,
+        help="after the last step of an episode: repeat its own, or drop the last step of a truncated one",
+    )
+    parser.add_argument(
+        "--open-end", default="", help="of episodes without an end: terminated or truncated"
+    )
+    parser.add_argument("--gaps", default="refuse", help="missing steps: refuse or allow")
+    parser.add_argument("--ranges", metavar="FILE", help="YAML with public ranges and choices")
+    parser.add_argument("--public", type=float, default=0.01, help="share of public users (0.01)")
+    parser.add_argument("--name", required=True, help="of the dataset, as clinic/logs-v1")
+    options = vars(parser.read(words))
+    made = import_logs(options.pop("files"), **options)
+    print("\n".join(made.lines()))
+    return 0
+
+
+class Imported:
+    """A dataset that was made.
+
+    Attributes:
+        name: for `data.id`.
+        folder: its folder.
+        users, episodes, steps: their numbers.
+        ranges: column -> range or choices.
+        proposed: the ranges are those of the public users.
+    """
+
+    def __init__(self, name: str, folder: Path, counts: tuple[int, int, int], ranges: Any):
+        self.name, self.folder = name, folder
+        self.users, self.episodes, self.steps = counts
+        self.ranges, self.proposed = ranges.to_dict(), ranges.public
+
+    def lines(self) -> list[str]:
+        """What the command prints."""
+        counts = f"{self.steps:,} steps in {self.episodes:,} episodes of {self.users:,} users"
+        whose = "of the public users; change them with --ranges" if self.proposed else "as given"
+        text = yaml.safe_dump(self.ranges, sort_keys=False, default_flow_style=None)
+        return [
+            f"imported {counts}",
+            f"ranges   {whose}",
+            *(f"         {line}" for line in text.splitlines()),
+            f"dataset  data.id={self.name} ({self.folder})",
+        ]
+
+
+def import_logs(
+    source: Any,
+    *,
+    name: str,
+    user: str,
+    order: str,
+    obs: str | Sequence[str],
+    act: str | Sequence[str],
+    reward: str,
+    users: str,
+    last_observation: str,
+    done: str = "",
+    truncated: str = "",
+    episode: str = "",
+    behavior_prob: str = "",
+    open_end: str = "",
+    gaps: str = "refuse",
+    ranges: str | Path | Mapping[str, Any] | None = None,
+    public: float = 0.01,
+) -> Imported:
+    """Make a dataset of logs, a table with a row for each step.
+
+        made = pb.import_logs(frame, name="clinic/logs-v1", user="id", order="t", obs=["age", "dose"],
+                              act="choice", reward="r", done="end", users="real", last_observation="repeat")
+        pb.run("algo=dp_lstd", data={"id": made.name}, privacy={"noise": "secure"})
+
+    Args:
+        source: files (CSV, Parquet, JSON lines), or a data frame.
+        name: of the dataset.
+        user: column, see `Columns`; the same for `order`, `obs`, `act`, `reward`.
+        order: column.
+        obs: columns.
+        act: column, or several of numbers.
+        reward: column.
+        users: `real` or `simulated`.
+        last_observation: see `Answers`; the same for `open_end` and `gaps`.
+        done: column, or "", as `truncated`, `episode`, `behavior_prob`.
+        truncated: column.
+        episode: column.
+        behavior_prob: column.
+        open_end: see `Answers`.
+        gaps: see `Answers`.
+        ranges: public ranges and choices, a YAML file or its content; None: those of the public users.
+        public: share of public users, in (0, 1).
+
+    Raises:
+        ConfigError: an argument is wrong, or a row, which it names.
+    """
+    columns = Columns(
+        user,
+        order,
+        _names(obs),
+        _names(act),
+        reward,
+        done,
+        truncated,
+        episode,
+        behavior_prob,
+    )
+    answers = Answers(users, last_observation, open_end, gaps)
+    check_id(name)
+    folder = datasets_root() / name
+    if folder.exists():
+        raise ConfigError("--name", f"{name} exists already at {folder}; choose another")
+    known = None if ranges is None else read_ranges(ranges, (*columns.obs, *columns.action))
+    if not 0 < public < 1:
+        raise ConfigError("--public", f"must be above 0 and below 1, got {public:g}")
+    with tempfile.TemporaryDirectory(prefix="privrl-import-") as temporary:
+        rows = read_rows(source, columns, known, Path(temporary))
+        cuts = cut(rows, columns, answers)
+        made = write(rows, cuts, columns, answers, known, public, folder)
+    counts = len(rows.names), len(cuts.terminated), int(made.steps)
+    return Imported(name, folder, counts, made.ranges)
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    names = given.split(",") if isinstance(given, str) else given
+    return tuple(str(name).strip() for name in names)
