@@ -51,21 +51,19 @@ def _import(words: Sequence[str], prog: str) -> int:
         ("episode", "names an episode of the user"),
         ("behavior-prob", "probability of the action under the policy that acted"),
     ):
-        parser.add_argument(f"--{name}", default="", metavar="COLUMN", help=text)
+        parser.add_argument(f"--{name}", metavar="COLUMN", help=text)
     parser.add_argument("--users", required=True, help="real or simulated")
     parser.add_argument(
         "--last-observation",
         required=True,
         help="after the last step of an episode: repeat its own, or drop the last step of a truncated one",
     )
-    parser.add_argument(
-        "--open-end", default="", help="of episodes without an end: terminated or truncated"
-    )
+    parser.add_argument("--open-end", help="of episodes without an end: terminated or truncated")
     parser.add_argument("--gaps", default="refuse", help="missing steps: refuse or allow")
     parser.add_argument("--ranges", metavar="FILE", help="YAML with public ranges and choices")
     parser.add_argument("--public", type=float, default=0.01, help="share of public users (0.01)")
     parser.add_argument("--name", required=True, help="of the dataset, as clinic/logs-v1")
-    options = vars(parser.read(words))
+    options = {name: x for name, x in vars(parser.read(words)).items() if x is not None}
     made = import_logs(options.pop("files"), **options)
     print("\n".join(made.lines()))
     return 0

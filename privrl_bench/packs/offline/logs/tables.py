@@ -93,7 +93,9 @@ def _csv(file: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         read_options=csv.ReadOptions(block_size=1 << 24),
         parse_options=csv.ParseOptions(delimiter=mark),
         convert_options=csv.ConvertOptions(
-            column_types=dict.fromkeys(columns, pa.string()), strings_can_be_null=True
+            column_types=dict.fromkeys(columns, pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
         ),
     )
     _check_columns(str(file), opened.schema.names, columns)
@@ -135,7 +137,7 @@ def _unreadable(where: str, error: Exception) -> ConfigError:
 
 def invalid_row(row: int, column: str, problem: str) -> ConfigError:
     """The error of a row, counted from 0."""
-    return ConfigError("FILE", f"row {row + 1}: {column} {problem}")
+    return ConfigError("FILE", f"row {row + 1}: {column}{' ' if column else ''}{problem}")
 
 
 def _first(rows: Any) -> int:
@@ -251,20 +253,24 @@ class Order:
                 break
             self._kind = kind
             return found
-        rule = f"must be {self._kind}" if self._kind else "must be a number or a time"
-        for at, one in enumerate(values):
-            if self._kind is None or not self._holds(one):
-                raise invalid_row(first + at, column, f"{rule}, got {_text(one.as_py())}")
-        raise invalid_row(first, column, rule)
+        first_kind = self._kind or next((k for k in _ORDERS if self._holds(values[0], k)), None)
+        kinds = [first_kind] if first_kind else list(_ORDERS)
+        rule = f"must be {' or '.join(kinds)}, as in the rows before" if first_kind else _RULE
+        at = next(k for k, one in enumerate(values) if not any(self._holds(one, x) for x in kinds))
+        raise invalid_row(first + at, column, f"{rule}, got {_text(values[at].as_py())}")
 
-    def _holds(self, one: pa.Scalar) -> bool:
+    @staticmethod
+    def _holds(one: pa.Scalar, kind: str) -> bool:
         import pyarrow as pa
 
         try:
-            found = _ORDERS[str(self._kind)](pa.array([one.as_py()]))
+            found = _ORDERS[kind](pa.array([one.as_py()]))
         except (pa.ArrowException, ValueError):
             return False
         return math.isfinite(float(found[0].as_py()))
+
+
+_RULE = "must be a number or a time"
 
 
 def _as_time(values: pa.Array) -> pa.Array:
