@@ -39,7 +39,7 @@ DOCUMENTED = 1.0  # share of public names; goal: not lower
 PACKS, PAPERS = ("privrl_bench/packs",), ("privrl_bench/papers", "scripts", "hydra_plugins")
 SIZES = {
     "core": ((PACKAGE,), 220, 33_900),  # goal: 260 files, 33,000 lines
-    "packs": (PACKS, 60, 10_000),  # goal: 7,000
+    "packs": (PACKS, 65, 12_000),  # goal: 7,000 and 2,000 for logs
     "papers, scripts, plugins": (PAPERS, 35, 7_000),  # goal: 6,500
     "tests": (("tests",), 235, 38_500),  # goal: 36,500; learners of logs have been added
 }
