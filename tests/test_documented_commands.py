@@ -41,6 +41,7 @@ NOT_RUN = {
     "privrl collect +collect=": "minutes; tests/packs/offline/test_collect.py, on shorter runs",
     "privrl collect policy=medium": "tests/packs/offline/test_trained_policy_episodes.py, on another run",
     "privrl collect policy=expert": "the same",
+    "privrl import logs.parquet": "needs logs; tests/packs/offline/test_import.py",
     "privrl reproduce primorl-table6": "needs the dataset of the lines before it",
     "privrl-bench plugins=[my_plugin]": "tests/test_plugin_template.py, with the template's names",
     "privrl-bench -m plugins=[my_plugin]": "the same",

@@ -107,6 +107,14 @@ def test_every_format_gives_the_episodes_of_its_rows(suffix: str, tmp_path: Path
     assert data.card["minari"] == {"users": "simulated"}
 
 
+def test_frames_are_tables(tmp_path: Path) -> None:
+    rows = rows_of()
+    frame = pytest.importorskip("pandas").DataFrame(rows)
+    for k, table in enumerate((frame, pa.Table.from_pylist(rows))):
+        _, data = made(table, f"clinic/t{k}-v1")
+        check(data, slowly(rows))
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 10_000), drop=st.booleans(), parts=st.integers(1, 3))
 def test_rows_in_any_order_in_any_number_of_files(seed, drop, parts, tmp_path_factory) -> None:
