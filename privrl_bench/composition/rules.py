@@ -5,9 +5,10 @@ These hold for every run; `given_rules.py` has the rules of what the command lin
 
 from __future__ import annotations
 
+from privrl_bench import envs
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.config.traits import Draws
-from privrl_bench.errors import ConfigError, refuse, require_among
+from privrl_bench.errors import ConfigError, refuse, require_among, require_choice
 from privrl_bench.privacy.rules import check, drawing, rules, taking
 from privrl_bench.users import kind_of
 
@@ -24,6 +25,11 @@ def _takes(run: RunConfig, key: str, value: str, allowed: tuple[str, ...]) -> No
 
 
 # --- rules of every run
+
+
+def _kind(run: RunConfig) -> None:
+    """A kind of environment that there is."""
+    require_choice("env.kind", run.env.kind, envs.REGISTRY.names())
 
 
 def _users(run: RunConfig) -> None:
@@ -107,4 +113,4 @@ def _device(run: RunConfig) -> None:
     )
 
 
-RULES = (_users, _mechanism, _sampling, _unit, _scaling, _fit_population, _noise, _device)
+RULES = (_kind, _users, _mechanism, _sampling, _unit, _scaling, _fit_population, _noise, _device)

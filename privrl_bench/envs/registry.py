@@ -7,6 +7,7 @@ Importing this module registers the own simulators as Gymnasium environments; fo
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -134,45 +135,59 @@ def env_spec(config: EnvConfig) -> EnvSpec:
         users = checked_users(env, config.label)
         if own is None and users is None:  # otherwise `checked_users` has reset it
             check_reset(config, env)
-        obs_dim = int(np.prod(env.observation_space.shape))
-        space, seen = env.action_space, original_space(env)
-        counts = action_choices(space)
-        discrete = counts is None and hasattr(space, "n")
-        low, high = (None, None) if discrete or counts is not None else action_box(space)
-        for key in ("obs_mean", "obs_std"):
-            numbers = getattr(config, key)
-            used = config.obs_scaling in ("public", "private")
-            if used and numbers is not None and len(numbers) != obs_dim:
-                raise ConfigError(
-                    f"env.{key}",
-                    f"needs {obs_dim} numbers, one per observation, got {len(numbers)}",
-                )
-        if config.obs_scaling == "public" and (config.obs_mean is None or config.obs_std is None):
-            raise ConfigError(
-                "env.obs_scaling",
-                f"public needs env.obs_mean and env.obs_std ({obs_dim} numbers each); "
-                "or env.obs_scaling=private to learn them under privacy, or none",
-            )
-        return EnvSpec(
-            name=config.name,
-            obs_dim=obs_dim,
-            discrete=discrete,
-            actions=int(space.n) if discrete else int(np.prod(space.shape)),
-            max_episode_steps=max_episode_steps(config, env),
-            action_low=low,
-            action_high=high,
-            stretch=config.action == "stretch",
-            one_hot=_one_hot(config, env),
-            users=users,
-            observation_space=seen,
-            action_space=space,
-            choices=counts,
-            image=image_of(seen, config.obs_scaling != "none"),
-            observations=observations_in_words(seen, obs_dim),
-            action_words=actions_in_words(space, config.action == "stretch"),
+        made = spec_of_spaces(
+            config, original_space(env), env.action_space, max_episode_steps(config, env)
         )
+        return replace(made, one_hot=_one_hot(config, env), users=users)
     finally:
         env.close()
+
+
+def spec_of_spaces(config: EnvConfig, seen: Any, space: Any, steps: int) -> EnvSpec:
+    """Return what follows from Gymnasium spaces.
+
+    Args:
+        config: the environment's settings.
+        seen: of observations, before they are flattened.
+        space: of actions.
+        steps: T.
+
+    Raises:
+        ConfigError: public constants have the wrong length.
+    """
+    obs_dim = gym.spaces.flatdim(seen)
+    counts = action_choices(space)
+    discrete = counts is None and hasattr(space, "n")
+    low, high = (None, None) if discrete or counts is not None else action_box(space)
+    for key in ("obs_mean", "obs_std"):
+        numbers = getattr(config, key)
+        used = config.obs_scaling in ("public", "private")
+        if used and numbers is not None and len(numbers) != obs_dim:
+            raise ConfigError(
+                f"env.{key}", f"needs {obs_dim} numbers, one per observation, got {len(numbers)}"
+            )
+    if config.obs_scaling == "public" and (config.obs_mean is None or config.obs_std is None):
+        raise ConfigError(
+            "env.obs_scaling",
+            f"public needs env.obs_mean and env.obs_std ({obs_dim} numbers each); "
+            "or env.obs_scaling=private to learn them under privacy, or none",
+        )
+    return EnvSpec(
+        name=config.name,
+        obs_dim=obs_dim,
+        discrete=discrete,
+        actions=int(space.n) if discrete else int(np.prod(space.shape)),
+        max_episode_steps=steps,
+        action_low=low,
+        action_high=high,
+        stretch=config.action == "stretch",
+        observation_space=seen,
+        action_space=space,
+        choices=counts,
+        image=image_of(seen, config.obs_scaling != "none"),
+        observations=observations_in_words(seen, obs_dim),
+        action_words=actions_in_words(space, config.action == "stretch"),
+    )
 
 
 def tables_of(config: EnvConfig) -> Any:

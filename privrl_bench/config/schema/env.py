@@ -89,8 +89,8 @@ class EnvConfig(Section):
     prefix: ClassVar[str] = "env."
 
     name: str = "gym"  # registry name, equal to the YAML's name
-    # gym: a Gymnasium id; dmc: a dm_control suite task; text: prompts and answers
-    kind: str = choice("gym", ("gym", "dmc", "text"))
+    # gym: a Gymnasium id; dmc: a dm_control suite task; text: prompts and answers; logs: of a dataset
+    kind: str = "gym"
     id: str | None = None  # Gymnasium id, `my_package:MyEnv-v0` imports my_package first
     domain: str | None = None  # dm_control domain
     task: str | None = None  # dm_control task

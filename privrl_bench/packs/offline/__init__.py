@@ -24,6 +24,7 @@ PLUGIN = Plugin(
         "behavior": (f"{_HERE}.behavior", "acted"),
     },
     evaluators={"values": f"{_HERE}.ope.mspbe"},
+    environments={"logs": f"{_HERE}.logs.space"},
     commands={
         "collect": Command(
             f"{_HERE}.collect:main", "record episodes of training runs or a policy as a dataset"

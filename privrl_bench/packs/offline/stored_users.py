@@ -82,7 +82,15 @@ def open_data(config: DataConfig, spec: EnvSpec) -> Dataset:
             f"{config.id} has an episode of {longest} steps; env={spec.name} allows {spec.max_episode_steps} "
             "(env.max_episode_steps)",
         )
-    return split_users(found, config.public, config.users, config.id)
+    split = split_users(found, config.public, config.users, config.id)
+    givers = found.card.get("logs", {}).get("givers", 0)
+    if split.public_users < givers:
+        raise ConfigError(
+            "data.public",
+            f"the ranges of {config.id} are those of {givers} public users, here are {split.public_users}; "
+            "raise it, or import the logs with --ranges",
+        )
+    return split
 
 
 def _check_bounds(actions: np.ndarray, name: str, spec: EnvSpec) -> None:

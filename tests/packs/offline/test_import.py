@@ -13,13 +13,20 @@ from hypothesis import strategies as st
 
 import privrl_bench as pb
 from privrl_bench.cli.main import main
-from privrl_bench.packs.offline.datasets.minari_files import local_ids, open_dataset
+from privrl_bench.config.schema import DataConfig, EnvConfig
+from privrl_bench.envs.registry import env_spec
+from privrl_bench.packs.offline.datasets.minari_files import (
+    datasets_root,
+    local_ids,
+    open_dataset,
+)
+from privrl_bench.packs.offline.stored_users import open_data
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
 COLUMNS = {"user": "id", "order": "t", "obs": "a,b", "act": "act", "reward": "r", "done": "end"}
-ANSWERS = {"users": "simulated", "last_observation": "repeat"}
+ANSWERS = {"users": "simulated", "steps": 6, "last_observation": "repeat"}
 RANGES = {"a": {"low": 0, "high": 9}, "b": ["x", "y"], "act": ["lo", "hi"]}
 
 
@@ -104,7 +111,7 @@ def test_every_format_gives_the_episodes_of_its_rows(suffix: str, tmp_path: Path
     check(data, slowly(rows))
     assert (found.users, found.episodes, found.steps) == (4, 8, 24)
     assert local_ids() == ["clinic/logs-v1"]
-    assert data.card["minari"] == {"users": "simulated"}
+    assert data.card["minari"]["users"] == "simulated"
 
 
 def test_frames_are_tables(tmp_path: Path) -> None:
@@ -261,6 +268,17 @@ BROKEN = {
     ),
     "a name": (lambda rows: None, {"name": "logs"}, "data.id: "),
     "a share": (lambda rows: None, {"public": 1.0}, "--public: must be above 0 and below 1"),
+    "a long episode": (
+        lambda rows: None,
+        {"steps": 2},
+        "row 3: is step 3 of an episode of 3; --steps is 2",
+    ),
+    "no steps": (lambda rows: None, {"steps": 0}, "--steps: must be an integer >= 1, got 0"),
+    "no option": (
+        lambda rows: None,
+        {"gap": "allow"},
+        "gap: is no option of import (did you mean gaps?)",
+    ),
     "one step": (
         lambda rows: rows.__setitem__(slice(0, 2), []),
         {"done": "", "truncated": "end", "last_observation": "drop"},
@@ -320,12 +338,43 @@ def test_wrong_ranges_are_one_line(entry, text, tmp_path) -> None:
 
 def test_the_command_prints_what_was_made_and_a_name_is_taken_once(tmp_path, capsys) -> None:
     file = write(tmp_path / "logs.csv", rows_of())
-    words = "--user id --order t --obs a,b --act act --reward r --done end --users real"
+    words = "--user id --order t --obs a,b --act act --reward r --done end --users real --steps 6"
     line = ["import", str(file), *words.split(), "--last-observation", "repeat"]
     assert main([*line, "--name", "clinic/logs-v1", "--public", "0.5"]) == 0
     out = capsys.readouterr().out
     assert "imported 24 steps in 8 episodes of 4 users\n" in out
     assert "of the public users; change them with --ranges" in out
-    assert "data.id=clinic/logs-v1 (" in out
+    assert "privrl plan algo=dp_lspi env=logs data.id=clinic/logs-v1" in out
     assert main([*line, "--name", "clinic/logs-v1"]) == 2
     assert "clinic/logs-v1 exists already at" in capsys.readouterr().err
+
+
+def test_minari_files_have_the_same_episodes_and_card(tmp_path) -> None:
+    file = write(tmp_path / "logs.csv", rows_of())
+    _, ours = made(file, "clinic/a-v1", behavior_prob="p")
+    _, theirs = made(file, "clinic/b-v1", behavior_prob="p", minari=True)
+    assert (datasets_root() / "clinic/b-v1/data/main_data.hdf5").is_file()
+    assert theirs.card["logs"] == ours.card["logs"]
+    assert theirs.users.tolist() == ours.users.tolist()
+    np.testing.assert_array_equal(theirs.behavior_probs, ours.behavior_probs)
+    for k in range(ours.episodes):
+        np.testing.assert_array_equal(theirs.episode(k).observations, ours.episode(k).observations)
+        assert theirs.episode(k).actions.tolist() == ours.episode(k).actions.tolist()
+
+
+@pytest.mark.parametrize("minari", [False, True])
+def test_the_environment_of_a_dataset_is_what_the_dataset_says(tmp_path, minari) -> None:
+    made(write(tmp_path / "logs.csv", rows_of()), minari=minari)
+    spec = env_spec(EnvConfig(name="logs", kind="logs", id="clinic/logs-v1", obs_scaling="none"))
+    assert (spec.obs_dim, spec.discrete, spec.actions, spec.max_episode_steps) == (3, True, 2, 6)
+    assert spec.observation_space.high.tolist() == [9.0, 1.0, 1.0]
+
+
+def test_fewer_public_users_than_gave_the_ranges_are_refused(tmp_path) -> None:
+    rows = rows_of(users=10)
+    made(write(tmp_path / "logs.csv", rows), ranges=None, public=0.3)
+    spec = env_spec(EnvConfig(name="logs", kind="logs", id="clinic/logs-v1", obs_scaling="none"))
+    for share, users in ((0.2, None), (0.3, 5)):
+        with pytest.raises(pb.ConfigError, match=r"data\.public: the ranges of .* 3 public users"):
+            open_data(DataConfig(id="clinic/logs-v1", public=share, users=users), spec)
+    assert open_data(DataConfig(id="clinic/logs-v1", public=0.3), spec).public_users == 3

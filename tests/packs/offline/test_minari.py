@@ -371,13 +371,15 @@ def test_missing_fields_where_minari_reads(root):
 @pytest.mark.skipif(not importlib.util.find_spec("pyarrow"), reason="needs pyarrow")
 @pytest.mark.parametrize("data_format", ["arrow", "parquet"])
 def test_other_formats(root, data_format):
-    made = [with_probs(e) for e in some()]
-    kept = [{"behaviour_probabilities": np.concatenate([[1], e.behavior_probs])} for e in made]
-    raw = [fields(e, infos=i) for e, i in zip(made, kept, strict=True)]
-    by_minari(root, "test-v0", raw, data_format=data_format)
+    made = list(some())
+    by_minari(root, "test-v0", [fields(e) for e in made], data_format=data_format)
     back = open_dataset("test-v0")
     for k, one in enumerate(made):
         assert_same(back.episode(k), one)
+    infos = {"behaviour_probabilities": np.ones(len(made[0].rewards) + 1)}
+    by_minari(root, "scalars-v0", [fields(made[0], infos=infos)], data_format=data_format)
+    with pytest.raises(ConfigError, match="scalars-v0 cannot be read"):
+        open_dataset("scalars-v0")
 
 
 @pytest.mark.skipif(

@@ -197,7 +197,7 @@ def _read(dataset_id: str, storage: Any) -> Iterator[dict[str, Any]]:
         found = re.search(r"object '(\w+)' doesn't exist", str(error))  # h5py's message
         name = found[1] if found else error.args[0]
         raise ConfigError("data.id", f"episode {number}: missing: {name}") from None
-    except OSError as error:
+    except (OSError, ValueError) as error:  # Minari cannot read its own 1-D infos from Arrow
         raise _unreadable(dataset_id, error) from None
 
 

@@ -18,7 +18,7 @@ PROPOSED = ", the range of the public users: give it with --ranges"
 
 
 @dataclass(frozen=True)
-class Range:
+class NumberRange:
     """Of a number: low <= high, both finite."""
 
     low: float
@@ -33,7 +33,7 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Ranges:
+class PublicRanges:
     """Of observations and actions.
 
     Attributes:
@@ -41,10 +41,10 @@ class Ranges:
         public: they are those of the public users' rows.
     """
 
-    known: dict[str, Range | Choices]
+    known: dict[str, NumberRange | Choices]
     public: bool = False
 
-    def of(self, name: str) -> Range | Choices:
+    def of(self, name: str) -> NumberRange | Choices:
         """Of a column."""
         return self.known[name]
 
@@ -67,6 +67,30 @@ class Ranges:
         assert isinstance(one, Choices)
         return one
 
+    def spaces(self, obs: Sequence[str], action: Sequence[str]) -> dict[str, str]:
+        """Spaces of observations and actions, as Minari's metadata have them."""
+        from gymnasium import spaces
+        from minari.serialization import serialize_space
+
+        choices = self.choices_of(action)
+        acted = spaces.Discrete(len(choices.names)) if choices else self._box(action)
+        return {
+            "observation_space": serialize_space(self._box(obs)),
+            "action_space": serialize_space(acted),
+        }
+
+    def _box(self, names: Sequence[str]) -> Any:
+        """The Box of these columns; of a choice from 0 to 1 each."""
+        from gymnasium import spaces
+
+        ends: list[tuple[float, float]] = []
+        for name in names:
+            said = self.known[name]
+            one = [(said.low, said.high)] if isinstance(said, NumberRange) else [(0.0, 1.0)]
+            ends += one * self.width(name)
+        low, high = np.array(ends, np.float32).T
+        return spaces.Box(low, high, dtype=np.float32)
+
     @property
     def source(self) -> str:
         """Where they are from, for messages."""
@@ -82,7 +106,7 @@ class Ranges:
         }
 
 
-def read_ranges(source: str | Path | Mapping[str, Any], columns: Sequence[str]) -> Ranges:
+def read_ranges(source: str | Path | Mapping[str, Any], columns: Sequence[str]) -> PublicRanges:
     """Read ranges and choices, `age: {low: 0, high: 120}` and `dose: [none, low, high]`.
 
     Args:
@@ -112,10 +136,10 @@ def read_ranges(source: str | Path | Mapping[str, Any], columns: Sequence[str]) 
     lacks = [name for name in columns if name not in content]
     if lacks:
         raise ConfigError("--ranges", f"has no entry for {', '.join(lacks)}")
-    return Ranges({name: _entry(name, content[name]) for name in columns})
+    return PublicRanges({name: _entry(name, content[name]) for name in columns})
 
 
-def _entry(name: str, value: Any) -> Range | Choices:
+def _entry(name: str, value: Any) -> NumberRange | Choices:
     if isinstance(value, Mapping):
         ends = [value.get("low"), value.get("high")]
         if set(value) == {"low", "high"} and all(
@@ -124,7 +148,7 @@ def _entry(name: str, value: Any) -> Range | Choices:
         ):
             low, high = map(float, ends)  # type: ignore[arg-type]
             if low <= high:
-                return Range(low, high)
+                return NumberRange(low, high)
     elif isinstance(value, list) and 0 < len(value) <= _MOST:
         names = tuple(str(one) for one in value)
         if len(set(names)) == len(names) and all(isinstance(x, str | int) for x in value):
@@ -139,7 +163,7 @@ def proposed(
     obs: Sequence[str],
     action: Sequence[str],
     rows: np.ndarray,
-) -> Ranges:
+) -> PublicRanges:
     """Those of the public users' rows.
 
     Args:
@@ -152,7 +176,7 @@ def proposed(
     Raises:
         ConfigError: a column has too many words.
     """
-    known: dict[str, Range | Choices] = {}
+    known: dict[str, NumberRange | Choices] = {}
     for name in (*obs, *action):
         mine = np.asarray(values[name][rows])
         if name in words:
@@ -160,8 +184,8 @@ def proposed(
         elif tuple(action) == (name,) and (mine == np.round(mine)).all():
             known[name] = Choices(tuple(f"{x:g}" for x in np.unique(mine)))
         else:
-            known[name] = Range(float(mine.min()), float(mine.max()))
+            known[name] = NumberRange(float(mine.min()), float(mine.max()))
         said = known[name]
         if isinstance(said, Choices) and len(said.names) > _MOST:
             raise ConfigError("--ranges", f"{name} has {len(said.names)} choices, at most {_MOST}")
-    return Ranges(known, public=True)
+    return PublicRanges(known, public=True)

@@ -7,21 +7,18 @@ place and the end are in memory (about 30 bytes).
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from privrl_bench.errors import ConfigError, require_choice
-from privrl_bench.packs.offline.datasets.minari_files import LOGS
+from privrl_bench.errors import ConfigError, require, require_choice
 from privrl_bench.packs.offline.datasets.trajectories import Trajectories, public_users
 from privrl_bench.packs.offline.datasets.user_keys import OURS, REAL, SIMULATED
 from privrl_bench.packs.offline.logs import tables
-from privrl_bench.packs.offline.logs.ranges import Choices, Range, Ranges, proposed
+from privrl_bench.packs.offline.logs.ranges import Choices, NumberRange, PublicRanges, proposed
 from privrl_bench.packs.offline.logs.tables import invalid_row
 
 _PART = 1 << 20  # rows in memory at once
@@ -71,7 +68,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Answers:
+class Conventions:
     """What no log says.
 
     Attributes:
@@ -81,10 +78,12 @@ class Answers:
         open_end: how an episode ended whose last row does not say so, `terminated` or `truncated`; "": such
             logs are refused.
         gaps: `refuse` or `allow` a missing number in a column that counts steps.
+        steps: T, the largest number of steps of an episode; public.
     """
 
     users: str
     last_observation: str
+    steps: int
     open_end: str = ""
     gaps: str = "refuse"
 
@@ -93,10 +92,11 @@ class Answers:
         require_choice("--last-observation", self.last_observation, ("repeat", "drop"))
         require_choice("--open-end", self.open_end, ("", "terminated", "truncated"))
         require_choice("--gaps", self.gaps, ("refuse", "allow"))
+        require("--steps", self.steps >= 1, "an integer >= 1", self.steps)
 
 
 @dataclass
-class Rows:
+class LogRows:
     """Columns of a table: [N] each, in the order of the table.
 
     Attributes:
@@ -119,13 +119,13 @@ class Rows:
     words: dict[str, list[str]] = field(default_factory=dict)
 
 
-def read_rows(source: Any, columns: Columns, ranges: Ranges | None, folder: Path) -> Rows:
+def read_rows(source: Any, columns: Columns, ranges: PublicRanges | None, folder: Path) -> LogRows:
     """Read a table; the values go to files in `folder`.
 
     Raises:
         ConfigError: on FILE, of a row or a column.
     """
-    users, episodes, order = tables.Codes(), tables.Codes(), tables.Order()
+    users, episodes, order = tables.Codes(), tables.Codes(), tables.RowOrder()
     kept: dict[str, list[np.ndarray]] = {name: [] for name in ("user", "place", "episode", *_FLAGS)}
     kinds: dict[str, tables.Codes | None] = {}
     files = {name: folder / str(k) for k, name in enumerate(columns.names)}
@@ -156,7 +156,7 @@ def read_rows(source: Any, columns: Columns, ranges: Ranges | None, folder: Path
     if not kept["user"]:
         raise ConfigError("FILE", "there are no rows")
     whole = {name: np.concatenate(parts) for name, parts in kept.items() if parts}
-    rows = Rows(
+    rows = LogRows(
         whole["user"],
         list(users.names),
         whole["place"],
@@ -191,7 +191,7 @@ def _is_words(values: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Cuts:
+class EpisodeCuts:
     """Steps in order.
 
     Attributes:
@@ -205,7 +205,7 @@ class Cuts:
     terminated: np.ndarray
 
 
-def cut(rows: Rows, columns: Columns, answers: Answers) -> Cuts:
+def cut(rows: LogRows, columns: Columns, terms: Conventions) -> EpisodeCuts:
     """Put the steps of each user in order and find the episodes.
 
     Raises:
@@ -223,14 +223,14 @@ def cut(rows: Rows, columns: Columns, answers: Answers) -> Cuts:
     if same.any():
         k = int(np.argmax(same))
         raise invalid_row(int(order[k + 1]), columns.order, f"is that of row {order[k] + 1}, too")
-    _check_gaps(order, place, new, columns, answers)
+    _check_gaps(order, place, new, columns, terms)
     ends = rows.done[order] | rows.truncated[order]
     last = np.append(new[1:], True)
     if rows.episode is not None and (ends & ~last).any():
         k = int(np.argmax(ends & ~last))
         what = columns.done if rows.done[order[k]] else columns.truncated
         raise invalid_row(int(order[k]), what, "is true before the last step of its episode")
-    if (last & ~ends).any() and not answers.open_end:
+    if (last & ~ends).any() and not terms.open_end:
         k = int(np.argmax(last & ~ends))
         whose = "of its episode" if rows.episode is not None else "of its user"
         raise invalid_row(
@@ -240,20 +240,25 @@ def cut(rows: Rows, columns: Columns, answers: Answers) -> Cuts:
         )
     over = np.flatnonzero(ends | last)
     terminated = rows.done[order[over]]
-    if answers.open_end == "terminated":
+    if terms.open_end == "terminated":
         terminated = terminated | ~ends[over]
     starts = np.concatenate([[0], over + 1])
-    if answers.last_observation == "drop":
+    long = np.diff(starts) > terms.steps
+    if long.any():
+        k = int(np.argmax(long))
+        text = f"is step {terms.steps + 1} of an episode of {np.diff(starts)[k]}; --steps is {terms.steps}"
+        raise invalid_row(int(order[starts[k] + terms.steps]), "", text)
+    if terms.last_observation == "drop":
         short = ~terminated & (np.diff(starts) == 1)
         if short.any():
             row = int(order[over[np.argmax(short)]])
             raise invalid_row(
                 row, "", "is a truncated episode of one step, of which drop leaves none"
             )
-    return Cuts(order, starts, terminated)
+    return EpisodeCuts(order, starts, terminated)
 
 
-def _sorted(rows: Rows, keys: Sequence[np.ndarray]) -> np.ndarray:
+def _sorted(rows: LogRows, keys: Sequence[np.ndarray]) -> np.ndarray:
     """[N] rows, those of a user and an episode together, each in order; as they are if they are in order."""
     ahead = np.zeros(len(rows.users) - 1, bool)  # strictly behind the row before
     level = np.ones(len(rows.users) - 1, bool)  # equal to it so far
@@ -266,11 +271,11 @@ def _sorted(rows: Rows, keys: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _check_gaps(
-    order: np.ndarray, place: np.ndarray, new: np.ndarray, columns: Columns, answers: Answers
+    order: np.ndarray, place: np.ndarray, new: np.ndarray, columns: Columns, terms: Conventions
 ) -> None:
     """Refuse a missing number in a column that counts steps, which is one whose median difference is 1."""
     inside = ~new[1:]
-    if answers.gaps == "allow" or not np.issubdtype(place.dtype, np.integer) or not inside.any():
+    if terms.gaps == "allow" or not np.issubdtype(place.dtype, np.integer) or not inside.any():
         return
     steps = np.diff(place)
     wide = inside & (steps > 1)
@@ -283,80 +288,64 @@ def _check_gaps(
 # --- the dataset
 
 
-class Made(NamedTuple):
-    """What was written: the number of steps, and the ranges."""
-
-    steps: int
-    ranges: Ranges
-
-
-def write(
-    rows: Rows,
-    cuts: Cuts,
+def dataset(
+    rows: LogRows,
+    cuts: EpisodeCuts,
     columns: Columns,
-    answers: Answers,
-    ranges: Ranges | None,
+    terms: Conventions,
+    ranges: PublicRanges | None,
     share: float,
-    target: Path,
-) -> Made:
-    """Write the dataset, atomically.
+    folder: Path,
+) -> Trajectories:
+    """The episodes, with arrays in files in `folder`.
+
+    The card has under `minari` what a dataset of Minari has in its metadata (spaces and whose data they are),
+    and under `logs` the ranges, T, and how many public users gave the ranges, if they were not given.
 
     Args:
         rows: of the table.
         cuts: its episodes.
         columns: of the table.
-        answers: what no log says.
+        terms: what no log says.
         ranges: public ranges and choices; None: those of the public users' rows.
         share: of public users.
-        target: its folder, which does not exist.
+        folder: for the arrays.
 
     Raises:
         ConfigError: an action outside its choices or range, or a probability outside (0, 1].
     """
-    first_rows = cuts.rows[cuts.starts[:-1]]
-    episode_users = rows.users[first_rows]
-    # Users are numbered by their first episodes, as `users_of` does.
-    _, at, inverse = np.unique(episode_users, return_index=True, return_inverse=True)
-    places = np.empty(len(at), np.int64)
-    places[np.argsort(at, kind="stable")] = np.arange(len(at))
-    numbers = places[inverse]
+    episode_users = rows.users[cuts.rows[cuts.starts[:-1]]]
+    givers = 0
     if ranges is None:
+        # Users are numbered by their first episodes, as `users_of` does.
+        _, at, inverse = np.unique(episode_users, return_index=True, return_inverse=True)
+        places = np.empty(len(at), np.int64)
+        places[np.argsort(at, kind="stable")] = np.arange(len(at))
         chosen = public_users(len(at), share)
-        public = np.isin(numbers, chosen)
-        steps = np.repeat(public, np.diff(cuts.starts))
+        steps = np.repeat(np.isin(places[inverse], chosen), np.diff(cuts.starts))
         ranges = proposed(rows.values, rows.words, columns.obs, columns.action, cuts.rows[steps])
-    lengths = np.diff(cuts.starts)
-    cropped = np.zeros(len(lengths), np.int64)
-    if answers.last_observation == "drop":
-        cropped = (~cuts.terminated).astype(np.int64)
-    kept = lengths - cropped
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".writing-", dir=target.parent) as temporary:
-        inside, arrays = Path(temporary) / "dataset", Path(temporary) / "arrays"
-        arrays.mkdir()
-        flat = _arrays(rows, cuts, columns, ranges, kept, cropped, arrays)
-        flat.card = {
-            "minari": {"users": answers.users},
-            "ranges": ranges.to_dict(),
-            "public": share,
-        }
-        flat.labels = {OURS: [rows.names[u] for u in episode_users]}
-        flat.save((inside / LOGS).parent)
-        os.rename(inside, target)
-    return Made(int(kept.sum()), ranges)
+        givers = len(chosen)
+    made = _arrays(rows, cuts, columns, terms, ranges, folder)
+    about = {"ranges": ranges.to_dict(), "steps": terms.steps, "givers": givers}
+    made.card = {"minari": {"users": terms.users, **ranges.spaces(columns.obs, columns.action)}}
+    made.card["logs"] = about
+    made.labels = {OURS: [rows.names[u] for u in episode_users]}
+    return made
 
 
 def _arrays(
-    rows: Rows,
-    cuts: Cuts,
+    rows: LogRows,
+    cuts: EpisodeCuts,
     columns: Columns,
-    ranges: Ranges,
-    kept: np.ndarray,
-    cropped: np.ndarray,
+    terms: Conventions,
+    ranges: PublicRanges,
     folder: Path,
 ) -> Trajectories:
     """The arrays of `Trajectories`, in files; users are named by the labels."""
-    count, steps = len(kept), int(kept.sum())
+    lengths = np.diff(cuts.starts)
+    cropped = ~cuts.terminated & (terms.last_observation == "drop")
+    starts = np.concatenate([[0], (lengths - cropped).cumsum()])
+    count, steps = len(lengths), int(starts[-1])
     width = sum(ranges.width(name) for name in columns.obs)
     choices = ranges.choices_of(columns.action)
 
@@ -368,45 +357,39 @@ def _arrays(
     actions = made("actions", shape, np.int64 if choices else np.float32)
     rewards = made("rewards", (steps,), np.float32)
     probs = made("behavior_probs", (steps,), np.float32) if columns.probability else None
-    starts = np.concatenate([[0], kept.cumsum()])
-    done = 0
     for few in _parts(cuts.starts):
         at = cuts.rows[cuts.starts[few.start] : cuts.starts[few.stop]]
-        lengths, crop = np.diff(cuts.starts)[few], cropped[few]
-        last = lengths.cumsum() - 1
+        last, crop = lengths[few].cumsum() - 1, cropped[few]
         # Each row once, and the last one again where it is not cropped.
         again = np.ones(len(at), np.int64)
-        again[last[crop == 0]] = 2
-        seen = np.repeat(at, again)
-        observations[done + few.start : done + few.start + len(seen)] = _observed(
-            rows, columns, ranges, seen
-        )
-        acting = np.ones(len(at), bool)
-        acting[last[crop == 1]] = False
-        acted = at[acting]
+        again[last[~crop]] = 2
+        seen, acted = np.repeat(at, again), np.delete(at, last[crop])
+        done = int(starts[few.start])
+        into = slice(done + few.start, done + few.start + len(seen))
+        observations[into] = _observed(rows, columns, ranges, seen)
         where = slice(done, done + len(acted))
         actions[where] = _acted(rows, columns, ranges, acted)
         rewards[where] = rows.values[columns.reward][acted]
         if probs is not None:
-            chance = rows.values[columns.probability][acted]
-            wrong = ~((chance > 0) & (chance <= 1))
-            if wrong.any():
-                k = int(np.argmax(wrong))
-                text = f"must be in (0, 1], got {chance[k]:g}"
-                raise invalid_row(int(acted[k]), columns.probability, text)
-            probs[where] = chance
-        done += len(acted)
+            probs[where] = _chances(rows, columns, acted)
     terminated = np.zeros(steps, bool)
     terminated[starts[1:][cuts.terminated] - 1] = True
     return Trajectories(
-        observations,
-        actions,
-        rewards,
-        terminated,
-        starts,
+        *(observations, actions, rewards, terminated, starts),
         np.arange(count),
         behavior_probs=probs,
     )
+
+
+def _chances(rows: LogRows, columns: Columns, at: np.ndarray) -> np.ndarray:
+    """[n] probabilities of the actions of rows."""
+    chance = np.asarray(rows.values[columns.probability][at])
+    wrong = ~((chance > 0) & (chance <= 1))
+    if wrong.any():
+        k = int(np.argmax(wrong))
+        text = f"must be in (0, 1], got {chance[k]:g}"
+        raise invalid_row(int(at[k]), columns.probability, text)
+    return chance
 
 
 def _parts(starts: np.ndarray) -> Iterator[slice]:
@@ -419,7 +402,7 @@ def _parts(starts: np.ndarray) -> Iterator[slice]:
         first = last
 
 
-def _observed(rows: Rows, columns: Columns, ranges: Ranges, at: np.ndarray) -> np.ndarray:
+def _observed(rows: LogRows, columns: Columns, ranges: PublicRanges, at: np.ndarray) -> np.ndarray:
     """[n, D] float32 observations of rows; words as one-hot vectors."""
     parts = []
     for name in columns.obs:
@@ -433,7 +416,7 @@ def _observed(rows: Rows, columns: Columns, ranges: Ranges, at: np.ndarray) -> n
     return np.concatenate(parts, axis=1)
 
 
-def _acted(rows: Rows, columns: Columns, ranges: Ranges, at: np.ndarray) -> np.ndarray:
+def _acted(rows: LogRows, columns: Columns, ranges: PublicRanges, at: np.ndarray) -> np.ndarray:
     """[n] int64 choices, or [n, A] float32 actions of rows."""
     choices = ranges.choices_of(columns.action)
     if choices is not None:
@@ -442,7 +425,7 @@ def _acted(rows: Rows, columns: Columns, ranges: Ranges, at: np.ndarray) -> np.n
     parts = []
     for name in columns.action:
         values, said = np.asarray(rows.values[name][at]), ranges.of(name)
-        assert isinstance(said, Range)
+        assert isinstance(said, NumberRange)
         outside = ~((values >= said.low) & (values <= said.high))
         if outside.any():
             k = int(np.argmax(outside))
@@ -452,7 +435,9 @@ def _acted(rows: Rows, columns: Columns, ranges: Ranges, at: np.ndarray) -> np.n
     return np.stack(parts, axis=1)
 
 
-def _places(rows: Rows, name: str, said: Choices, values: np.ndarray, at: np.ndarray) -> np.ndarray:
+def _places(
+    rows: LogRows, name: str, said: Choices, values: np.ndarray, at: np.ndarray
+) -> np.ndarray:
     """[n] int64 places of values among the choices."""
     known = {word: place for place, word in enumerate(said.names)}
     if name in rows.words:

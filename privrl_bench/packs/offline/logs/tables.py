@@ -230,7 +230,7 @@ class Codes:
         return np.array(table, np.int64)[places]
 
 
-class Order:
+class RowOrder:
     """The column by which a user's rows are in order: whole numbers, numbers, or times; one kind in all."""
 
     def __init__(self) -> None:

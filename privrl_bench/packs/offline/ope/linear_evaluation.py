@@ -91,12 +91,15 @@ class Features(NamedTuple):
 
 
 def box(config: EnvConfig, spec: EnvSpec) -> tuple[Tensor, Tensor]:
-    """Return the public ranges [D] of raw observations.
+    """Return the public ranges [D] of raw observations: as configured, or of a bounded space.
 
     Raises:
-        ConfigError: They are not configured.
+        ConfigError: There are none.
     """
     low, high = config.obs_low, config.obs_high
+    space = spec.observation_space
+    if low is None and high is None and getattr(space, "is_bounded", bool)():
+        low, high = space.low.reshape(-1).tolist(), space.high.reshape(-1).tolist()
     if low is None or high is None or not len(low) == len(high) == spec.obs_dim:
         raise ConfigError(
             "env.obs_low",
