@@ -52,6 +52,18 @@ _DECLARED = (
         "evaluation episodes with non-finite rewards, observations or actions, which make the "
         "evaluation invalid: the row has no result",
     ),
+    Metric("eval/agreement", "share", "up", "released", "actions that are those of public users"),
+    Metric("eval/value", "reward", "up", "released", "estimated value of the evaluated policy"),
+    Metric("eval/value_low", "reward", "up", "released", "lower end of its 90 % interval"),
+    Metric("eval/value_high", "reward", "up", "released", "upper end of its 90 % interval"),
+    Metric("eval/behavior", "reward", "up", "released", "estimated value of the policy that acted"),
+    Metric(
+        "eval/ratio",
+        "ratio",
+        "up",
+        "released",
+        "mean ratio of an episode; 1 if data cover a policy",
+    ),
     Metric("eval/mspbe", "value^2", "down", "released", "mean squared projected Bellman error"),
     Metric(
         "eval/relative_mspbe",
@@ -108,7 +120,10 @@ SUMMARY = {
     **dict.fromkeys(("epsilon", "epsilon_planned", "epsilon_paper"), "public"),
     **dict.fromkeys(("guarantee", "preview", "ledger", "references"), "public"),
     # `released`: what `Algorithm.results` returns; `search`: what `privrl tune` kept, and how
-    **dict.fromkeys(("status", "return", "mspbe", "released", "solved", "search"), "released"),
+    **dict.fromkeys(
+        ("status", "return", "mspbe", "agreement", "value", "released", "solved", "search"),
+        "released",
+    ),
     **dict.fromkeys(CLOCK, "private"),
 }
 

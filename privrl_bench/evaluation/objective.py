@@ -15,7 +15,8 @@ class Objective:
         name: key of its block in `summary.json`.
         metric: its name in `metrics.jsonl`.
         spread: name of the half width of its 95 % t interval within one evaluation; None: none.
-        interval: names of the ends of its 95 % bootstrap interval within one evaluation; None: none.
+        interval: names of the ends of its interval within one evaluation; None: none.
+        interval_name: what that is, a format of `episodes`.
         direction: up | down, which way is better.
         unit: of the number.
         label: for axes and tables.
@@ -34,6 +35,7 @@ class Objective:
     form: str
     note: str
     definition: str
+    interval_name: str = "95 % interval over {episodes} episodes"
 
     def show(self, value: float) -> str:
         """The number as it is printed."""
@@ -76,7 +78,35 @@ MSPBE = Objective(
     definition="mean squared projected Bellman error of the value {after}, of the states that data.policy "
     "visits; see docs/algorithms/gpope.md",
 )
-OBJECTIVES = {objective.name: objective for objective in (RETURN, MSPBE)}
+AGREEMENT = Objective(
+    name="agreement",
+    metric="eval/agreement",
+    spread=None,
+    interval=None,
+    direction="up",
+    unit="share",
+    label="agreement",
+    form=".3f",
+    note="Agreement: mean over seeds of the share of public users' actions that the final policy takes",
+    definition="share of public users' steps in which the greedy policy {after} takes the recorded action; "
+    "of continuous actions 1 - the mean distance in halves of their range",
+)
+VALUE = Objective(
+    name="value",
+    metric="eval/value",
+    spread=None,
+    interval=("eval/value_low", "eval/value_high"),
+    direction="up",
+    unit="reward",
+    label="estimated value",
+    form=".1f",
+    note="Value: mean over seeds of the released estimate of the discounted return of a policy",
+    definition="estimated discounted return of the evaluated policy {after}, by importance sampling; low and "
+    "high are the ends of a 90 % interval for the mean of returns that are clipped to the public range, over "
+    "users and noise",
+    interval_name="90 % interval",
+)
+OBJECTIVES = {one.name: one for one in (RETURN, MSPBE, AGREEMENT, VALUE)}
 
 
 def objective_of(summary: dict[str, Any]) -> Objective:

@@ -95,11 +95,10 @@ class Group:
         if self.seeds > 1:
             return (*shown_interval(self.values), interval_name(self.seeds, "seeds"))
         (run,) = self.runs
-        ends = (run.evaluated("low"), run.evaluated("high"))
-        episodes = run.evaluated("episodes")
-        if not all(map(math.isfinite, (*ends, episodes))):
+        low, high, episodes = (run.evaluated(key) for key in ("low", "high", "episodes"))
+        if math.isnan(low) or math.isnan(high) or (math.isnan(episodes) and self.measure is RETURN):
             return (math.nan, math.nan, "")
-        return (*ends, f"95 % interval over {episodes:.0f} episodes")
+        return (low, high, self.measure.interval_name.format(episodes=f"{episodes:.0f}"))
 
     @cached_property
     def iqm(self) -> tuple[float, float, float]:

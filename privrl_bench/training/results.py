@@ -154,7 +154,7 @@ def summary_of(
             "mean": row.get(measure.metric),
             "ci95": None if measure.spread is None else row.get(measure.spread),
             **dict(zip(("low", "high"), map(row.get, measure.interval or ()), strict=False)),
-            **({"episodes": played["episodes"]} if measure.interval else {}),
+            **({"episodes": played["episodes"]} if "eval/episodes" in row else {}),
             "definition": measure.definition.format(
                 after=f"after round {rows.evaluated}", **played
             ),

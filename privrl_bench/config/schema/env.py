@@ -138,7 +138,8 @@ class EnvConfig(Section):
     @property
     def label(self) -> str:
         """Name for messages and results: registry name, or id or task of a generic one, with `+` wrappers."""
-        own = {"gym": str(self.id), "dmc": f"{self.domain}-{self.task}"}.get(self.name, self.name)
+        generic = {"gym": self.id, "logs": self.id, "dmc": f"{self.domain}-{self.task}"}
+        own = str(generic.get(self.name, self.name))
         return "+".join([own, *(wrapper_parts(x)[0].partition(":")[2] for x in self.wrappers)])
 
     def __post_init__(self) -> None:

@@ -8,22 +8,29 @@ _HERE = "privrl_bench.packs.offline"
 _LINEAR, _OUTPUT = f"{_HERE}.ope.linear_evaluation", f"{_HERE}.ope.output_perturbation"
 _EVALUATION = f"{_HERE}.ope.ope_settings"
 _MODELS = f"{_HERE}.model_based.model_based_settings"
+_LEARNING = f"{_HERE}.learning"
 PLUGIN = Plugin(
     algorithms={
         "gpope": (f"{_LINEAR}:Gpope", f"{_EVALUATION}:GpopeConfig"),
         "dp_lsw": (f"{_OUTPUT}:DpLsw", f"{_EVALUATION}:DpLswConfig"),
         "dp_lsl": (f"{_OUTPUT}:DpLsl", f"{_EVALUATION}:DpLslConfig"),
         "dp_lstd": (f"{_LINEAR}:DpLstd", f"{_EVALUATION}:DpLstdConfig"),
+        "dp_is": (f"{_HERE}.ope.importance_sampling:DpIs", f"{_EVALUATION}:DpIsConfig"),
         "lstd": (f"{_LINEAR}:Lstd", f"{_EVALUATION}:LstdConfig"),
         "wis_lstd": (f"{_LINEAR}:WisLstd", f"{_EVALUATION}:WisLstdConfig"),
         "primorl": (f"{_HERE}.model_based.primorl", f"{_MODELS}:PrimorlConfig"),
+        "dp_bc": (f"{_LEARNING}.dp_bc", f"{_LEARNING}.learning_settings:DpBcConfig"),
         "mopo": (f"{_HERE}.model_based.mopo", f"{_MODELS}:MopoConfig"),
     },
     users={
         "recorded": (f"{_HERE}.recorded", "recorded"),
         "behavior": (f"{_HERE}.behavior", "acted"),
     },
-    evaluators={"values": f"{_HERE}.ope.mspbe"},
+    evaluators={
+        "values": f"{_HERE}.ope.mspbe",
+        "estimate": f"{_HERE}.ope.importance_sampling",
+        "policy@logs": f"{_LEARNING}.agreement",
+    },
     environments={"logs": f"{_HERE}.logs.space"},
     commands={
         "collect": Command(

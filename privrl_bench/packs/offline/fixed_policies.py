@@ -6,7 +6,8 @@ Policy evaluation uses two of them, the target policy and the behaviour policy. 
 - `<file>`, `<file>:greedy`: the action with the largest value, linear in the Fourier features of a file.
   The file is one of the package (`packs/offline/policies/`) or a path that ends in .json;
 - `<file>:epsilon:0.05`: a uniform action with this probability, otherwise the greedy one;
-- `<file>:softmax:0.5`: probabilities proportional to exp(value / 0.5).
+- `<file>:softmax:0.5`: probabilities proportional to exp(value / 0.5);
+- a run folder, or its policy.pt: the policy that was trained, acting stochastically.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from torch import Tensor
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.errors import ConfigError, suggest
+from privrl_bench.training.trained_policy import FILE, check_fits, read_policy
 from privrl_bench.types import EnvSpec
 
 POLICIES = Path(__file__).parent / "policies"
@@ -180,8 +182,8 @@ def load_values(name: str) -> LinearValues:
     if not path.is_file():
         raise ConfigError(
             _KEY,
-            f"no policy {name!r}{suggest(name, allowed)}; allowed: {', '.join(allowed)}, or the path of a "
-            ".json file",
+            f"no policy {name!r}{suggest(name, allowed)}; allowed: {', '.join(allowed)}, a run folder, or the "
+            "path of a .json file",
         )
     try:
         found = json.loads(path.read_text())
@@ -210,6 +212,11 @@ def load_values(name: str) -> LinearValues:
     return values
 
 
+def is_trained(name: str) -> bool:
+    """Whether a policy is named by a run folder, or a file policy.pt."""
+    return name.endswith(".pt") or (Path(name) / FILE).is_file()
+
+
 def fixed_policy(name: str, config: EnvConfig, spec: EnvSpec) -> FixedPolicy:
     """Return the policy of this name for an environment.
 
@@ -227,6 +234,8 @@ def fixed_policy(name: str, config: EnvConfig, spec: EnvSpec) -> FixedPolicy:
             _KEY,
             f"fixed policies need discrete actions; those of env={config.label} are continuous",
         )
+    if is_trained(name):
+        return _trained(name, config, spec)
     file, *rest = name.split(":")
     if file == UNIFORM:
         if rest:
@@ -242,6 +251,24 @@ def fixed_policy(name: str, config: EnvConfig, spec: EnvSpec) -> FixedPolicy:
             f"{file} needs observations of size {len(values.low)}, env={config.label} has {spec.obs_dim}",
         )
     return FixedPolicy(name, lambda obs: rule(values(obs)))
+
+
+def _trained(name: str, config: EnvConfig, spec: EnvSpec) -> FixedPolicy:
+    """The policy of a run. Raises ConfigError: it does not fit, or has no probabilities of its own."""
+    file = read_policy(name, _KEY)
+    check_fits(file, spec, config.label)
+    offered = getattr(file.policy, "probabilities", None)
+    if offered is None or getattr(file.policy, "by_step", False):
+        algo = file.algo["name"]
+        raise ConfigError(_KEY, f"{name}: a policy of algo={algo} has no probabilities of actions")
+
+    def rule(obs: Tensor) -> Tensor:
+        seen = file.scaling.obs(obs.reshape(1, -1, obs.shape[-1]).numpy())
+        with torch.inference_mode():
+            found = offered(file.params[None], torch.from_numpy(seen).float(), 1)[0, 0]
+        return found.double().reshape(*obs.shape[:-1], -1)
+
+    return FixedPolicy(name, rule)
 
 
 def _uniform(obs: Tensor, actions: int) -> Tensor:

@@ -14,7 +14,6 @@ from privrl_bench.users.facts import UserSize, UserTerms, UserWords
 from privrl_bench.users.refusals import (
     check_noise,
     evaluation,
-    known_policy,
     own_policy,
     segments_unbounded,
     unbounded,
@@ -46,8 +45,7 @@ def _drawn(run: RunConfig) -> None:
 
 def _policy(run: RunConfig) -> None:
     """Whose policy acted."""
-    for rule in (known_policy, evaluation) if evaluates(run) else (own_policy,):
-        rule(run)
+    (evaluation if evaluates(run) else own_policy)(run)
 
 
 def _scaling(run: RunConfig) -> None:
@@ -163,6 +161,8 @@ class RecordedUsers(Users):
 
     def _check_number(self, run: RunConfig) -> None:
         """Compare the number of private users with the configuration. Raises ConfigError."""
+        from privrl_bench.packs.offline.fixed_policies import is_trained
+
         data, privacy = self.data, run.privacy
         population, cohort = privacy.population, privacy.users_per_round
         private = f"the {data.users} private users of {data.name}"
@@ -178,7 +178,8 @@ class RecordedUsers(Users):
                 f"is exact and public: {private}, or unset; got {population}",
             )
         target = getattr(run.algo, "target", None)
-        known = data.trajectories.behavior_probs is not None
+        estimated = run.data.policy is not None and is_trained(run.data.policy)
+        known = data.trajectories.behavior_probs is not None or estimated
         if target not in (None, run.data.policy) and not known:
             raise ConfigError(
                 "data.id",

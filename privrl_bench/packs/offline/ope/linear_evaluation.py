@@ -43,6 +43,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -50,7 +51,7 @@ from torch import Tensor
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, AlgorithmTerms, each_replica
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.errors import ConfigError
+from privrl_bench.errors import ConfigError, no_run
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.policy import ParameterFree, Sampler
 from privrl_bench.packs.offline.fixed_policies import (
@@ -75,6 +76,7 @@ from privrl_bench.packs.offline.ope.policy_evaluation import (
 )
 from privrl_bench.privacy.contribution import Block, Contribution, Released
 from privrl_bench.privacy.guarantee import Unit
+from privrl_bench.training.trained_policy import FILE
 from privrl_bench.types import EnvSpec, State, UserBatch
 
 MOST_CELLS = 100_000  # of a grid
@@ -216,13 +218,36 @@ def behavior_probs_of(known: FixedPolicy, obs: Tensor, actions: Tensor) -> Tenso
 # --- the base
 
 
-def _known(key: str, name: str, context: AlgorithmContext) -> FixedPolicy:
+def known_policy(key: str, name: str, context: AlgorithmContext) -> FixedPolicy:
     """The known policy of a name. Raises `ConfigError` on `key`."""
     assert context.env is not None
     try:
         return fixed_policy(name, context.env, context.spec)
     except ConfigError as error:
         raise ConfigError(key, error.problem) from None
+
+
+def released_values(
+    key: str, run: str, config: EnvConfig, spec: EnvSpec
+) -> Callable[[Tensor], Tensor]:
+    """Values v(s) of raw observations [..., D] that a run released, as a function.
+
+    Raises:
+        ConfigError: on `key`: there are none, or of another environment.
+    """
+    path = Path(run) / FILE if Path(run).is_dir() else Path(run)
+    if not path.is_file():
+        raise no_run(key, Path(run))
+    content = torch.load(path, weights_only=True, map_location="cpu")
+    settings = content["algo"]
+    if content["policy"] is not None or "features" not in settings:
+        raise ConfigError(key, f"{run} has a policy, and no values: name a run of gpope or dp_lstd")
+    made = features(settings["features"], settings["order"], config, spec)
+    if content["actor"].shape != (made.size,):
+        raise ConfigError(
+            key, f"{run} has values of {len(content['actor'])} features, not {made.size}"
+        )
+    return lambda obs: made.phi(obs) @ content["actor"]
 
 
 class EvaluationAlgorithm(Algorithm):
@@ -233,13 +258,18 @@ class EvaluationAlgorithm(Algorithm):
 
     def __init__(self, config: EvaluationConfig, context: AlgorithmContext):
         assert context.env is not None
-        assert context.behavior_policy is not None
+        if context.behavior_policy is None:
+            raise ConfigError(
+                "data.policy",
+                f"algo={config.name} evaluates from the trajectories of a known policy: give it, e.g. "
+                "data.policy=uniform (with a dataset, too: errors are measured under it)",
+            )
         self.config, self._context = config, context
         self.features = features(config.features, config.order, context.env, context.spec)
-        self.policy = ActingPolicy(_known("data.policy", context.behavior_policy, context))
+        self.policy = ActingPolicy(known_policy("data.policy", context.behavior_policy, context))
         self.target = None
         if config.target not in (None, context.behavior_policy):
-            self.target = _known("algo.target", str(config.target), context)
+            self.target = known_policy("algo.target", str(config.target), context)
 
     def terms(self) -> AlgorithmTerms:
         """The unit is one trajectory; what is public, and hyperparameters chosen outside the budget."""

@@ -116,6 +116,30 @@ class DpLstdConfig(EvaluationConfig):
 
 
 @dataclass
+class DpIsConfig(AlgoConfig):
+    """Settings of DP-IS."""
+
+    traits: ClassVar[Traits] = Traits(
+        units=("episode",),
+        data=(Data.ACTED, Data.RECORDED),
+        releases="estimate",
+        draws=(Draws.NEXT,),
+        one_cohort=True,
+        microbatch=4096,
+        noised_observations=False,
+    )
+
+    name: str = "dp_is"
+    # the policy that is evaluated: a fixed one, a run folder, or its policy.pt; null: the policy that acted
+    target: str | None = None
+    estimator: str = choice("per_decision", ("per_decision", "weighted"))
+    # a user's weighted return is clipped to center - privacy.clip and center + privacy.clip
+    center: float = 0.0
+    cap: float = positive(10.0)  # of an episode's ratio, of which the mean is released
+    model: str | None = None  # run folder of released values v(s) of the target: doubly robust
+
+
+@dataclass
 class LstdConfig(EvaluationConfig):
     """Settings of LSTD."""
 

@@ -1,0 +1,1 @@
+"""Private policies from recorded trajectories, without a simulator."""

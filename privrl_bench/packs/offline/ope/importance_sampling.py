@@ -1,0 +1,305 @@
+"""DP-IS: the value of a policy by importance sampling of recorded trajectories, from one noised release.
+
+With the ratios rho_t = pi(a_t | s_t) / pi_b(a_t | s_t), w_t = rho_0 ... rho_t of an episode (w_-1 = 1), and a
+model v of the values of pi, 0 without `algo.model`, the estimates of one episode are
+
+    x = v(s_0) + sum over t of gamma^t (w_t (r_t + gamma v(s_t+1)) - w_t-1 v(s_t))   doubly robust
+    y = sum over t of gamma^t r_t   of the policy that acted
+
+Both are clipped to center - c and center + c, c = privacy.clip; x' and y' are they in units of c around center.
+W is the last w of an episode, cut to `cap`, in units of it. x', y', A = W y' and B = W of a user are means over
+the user's episodes.
+
+per_decision: a user's row is (x', y', B, x'^2). Its norm is at most 2.
+    value = center + c mean(x'),  variance of the mean = (mean(x'^2) - mean(x')^2) / n + noise
+    The mean of W is 1 if the data cover the policy. Where cap mean(B) is below 0.8, rare large ratios are
+    missing, x is biased, and the interval is the whole range.
+weighted (weighted importance sampling): the row is (A, y', B, B^2, A B, A^2). Its norm is at most sqrt(6).
+    value = center + c V,  V = mean(A) / mean(B),  variance by the delta method
+
+The 90 % interval is normal, for the mean of the clipped estimates over the distribution that the users are
+from. The second moments have noise, so that their upper ends (one standard deviation) are used.
+
+Guarantee: formal, for one user with all their episodes: one Gaussian release about all users, n public. Row u
+is a function of user u's trajectories and of public policies, and its norm is at most the block's clip.
+
+Source: Precup, Sutton and Singh 2000 (per-decision and weighted importance sampling), Jiang and Li 2016 (doubly
+robust), here with v alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, AlgorithmTerms
+from privrl_bench.envs.scaling import FrozenScaling
+from privrl_bench.errors import ConfigError
+from privrl_bench.evaluation.evaluator import BackgroundEvaluator, Evaluator
+from privrl_bench.evaluation.objective import VALUE
+from privrl_bench.functional.rng import Streams
+from privrl_bench.packs.offline.fixed_policies import FixedPolicy, is_trained
+from privrl_bench.packs.offline.ope.linear_evaluation import (
+    ActingPolicy,
+    behavior_probs_of,
+    known_policy,
+    released_values,
+)
+from privrl_bench.packs.offline.ope.ope_settings import DpIsConfig
+from privrl_bench.privacy.contribution import Block, Contribution, Released
+from privrl_bench.privacy.guarantee import Unit
+from privrl_bench.types import State, UserBatch
+
+_QUANTILE = 1.6449  # of a standard normal: 90 % lie within
+_COVERED = 0.8  # mean ratio
+_NORMS = {"per_decision": 2.0, "weighted": math.sqrt(6.0)}
+_SIZES = {"per_decision": 4, "weighted": 6}
+
+
+class Estimate(NamedTuple):
+    """A value with the ends of its interval, that of the policy that acted, and the mean ratio W."""
+
+    value: float
+    low: float
+    high: float
+    behavior: float
+    ratio: float
+
+
+def per_decision(released: Sequence[float], std: float, n: int, cap: float) -> Estimate:
+    """In units of c around the center, from the means of (x', y', B, x'^2).
+
+    Args:
+        released: the means over n users.
+        std: standard deviation of the noise in each of them.
+        n: number of users.
+        cap: unit of B.
+    """
+    x, y, ratio, square = released
+    if cap * (ratio + std) < _COVERED:
+        return Estimate(x, -1.0, 1.0, y, cap * ratio)
+    spread = min(max(square + std - x * x, 0.0), max(1.0 - x * x, 0.0))
+    half = _QUANTILE * math.sqrt(spread / n + std**2)
+    return Estimate(x, x - half, x + half, y, cap * ratio)
+
+
+def weighted(released: Sequence[float], std: float, n: int, cap: float) -> Estimate:
+    """From the means of (A, y', B, B^2, A B, A^2), as above; the whole range where B is lost in the noise."""
+    top, y, weight, one, first, second = released
+    if weight <= 3.0 * std:
+        return Estimate(0.0, -1.0, 1.0, y, cap * weight)
+    v = min(max(top / weight, -1.0), 1.0)
+    spread = second - 2.0 * v * first + v * v * one + std * math.sqrt(1.0 + 4.0 * v**2 + v**4)
+    variance = (max(spread, 0.0) / n + (1.0 + v * v) * std**2) / weight**2
+    half = _QUANTILE * math.sqrt(variance)
+    return Estimate(v, v - half, v + half, y, cap * weight)
+
+
+_ESTIMATES = {"per_decision": per_decision, "weighted": weighted}
+
+
+class DpIs(Algorithm):
+    """DP-IS; see the module. State tensor: `released` [R, k], the noised means.
+
+    Args:
+        config: settings of the algorithm.
+        context: of the run.
+
+    Raises:
+        ConfigError: a policy is not known, has no probabilities or does not fit, or a setting has no effect.
+    """
+
+    def __init__(self, config: DpIsConfig, context: AlgorithmContext):
+        assert context.env is not None
+        self.config, self._context = config, context
+        acted, target = context.behavior_policy, config.target
+        self._acted = None if acted is None else known_policy("data.policy", acted, context)
+        self._target: FixedPolicy | None = None
+        if target not in (None, acted):
+            self._target = known_policy("algo.target", str(target), context)
+        if self._acted is not None:
+            self.policy = ActingPolicy(self._acted)
+        if config.estimator == "weighted" and config.model is not None:
+            raise ConfigError("algo.model", "is for algo.estimator=per_decision")
+        self._values = None
+        if config.model is not None:
+            self._values = released_values("algo.model", config.model, context.env, context.spec)
+
+    def terms(self) -> AlgorithmTerms:
+        """The unit is a user with all trajectories; how given policies and values were made is not covered."""
+        config, context = self.config, self._context
+        notes = {
+            "interval": "for the mean of returns clipped to algo.center - privacy.clip and + privacy.clip; "
+            "it is one for the value if no weighted return is outside"
+        }
+        given = {"algo.target": config.target, "algo.model": config.model}
+        given["data.policy"] = context.behavior_policy
+        trained = [key for key, name in given.items() if name is not None and is_trained(name)]
+        if trained:
+            what = " and ".join(trained)
+            notes["given"] = (
+                f"{what}: this epsilon does not cover how they were trained; add theirs"
+            )
+        if "data.policy" in trained:
+            notes["probabilities"] = "behaviour probabilities are estimates: no coverage is claimed"
+        steps = context.spec.max_episode_steps
+        recorded = context.sources.transitions is not None
+        who = "one user" if recorded else context.spec.one_user
+        unit = Unit(f"{who}: all trajectories, each of at most {steps} steps, used once", 1)
+        return AlgorithmTerms(unit=unit, notes=notes)
+
+    def blocks(self) -> tuple[Block, ...]:
+        """One block, the row in units of c."""
+        kind = self.config.estimator
+        return (Block("estimates", _SIZES[kind], _NORMS[kind]),)
+
+    def init(self, streams: list[Streams]) -> State:
+        """See `Algorithm.init`: zeros."""
+        return State(0, {"released": torch.zeros(len(streams), _SIZES[self.config.estimator])})
+
+    def actor(self, state: State) -> Tensor:
+        """What was released, [R, k]."""
+        return state.tensors["released"]
+
+    def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
+        """[R, U, k] rows.
+
+        Guarantee: row u is a function of user u's trajectories and public policies; its norm is at most
+        the block's clip.
+        """
+        x, y, a, b = self._estimates(users)
+        parts = {"per_decision": (x, y, b, x * x), "weighted": (a, y, b, b * b, a * b, a * a)}
+        rows = torch.stack(parts[self.config.estimator], dim=-1)
+        return Contribution({"estimates": rows.float()}, users.valid & torch.isfinite(rows).all(-1))
+
+    def _estimates(self, users: UserBatch) -> tuple[Tensor, ...]:
+        """Means [R, U] over a user's episodes of x', y', W y' and W; float64."""
+        rho, gamma = self._ratios(users), self.config.gamma
+        before, after = self._model(users.obs), self._model(users.next_obs)
+        after = torch.where(users.done, 0.0, after)
+        zero = torch.zeros_like(rho[..., 0])
+        w, discount, x, y, episodes = zero + 1.0, zero + 1.0, before[..., 0], zero, zero
+        total = [zero] * 4
+        for t in range(rho.shape[-1]):
+            there, ends = users.mask[..., t], users.mask[..., t] & users.done[..., t]
+            reward, was = users.rewards[..., t].double(), w
+            w = w * rho[..., t]
+            gain = w * (reward + gamma * after[..., t]) - was * before[..., t]
+            x = torch.where(there, x + discount * gain, x)
+            y = torch.where(there, y + discount * reward, y)
+            discount = discount * gamma
+            if not ends.any():
+                continue
+            one, acted = self._clipped(x), self._clipped(y)
+            ratio = (w / self.config.cap).clamp(0.0, 1.0)
+            found = (one, acted, ratio * acted, ratio)
+            total = [old + torch.where(ends, z, 0.0) for old, z in zip(total, found, strict=True)]
+            episodes = episodes + ends
+            follows = before[..., min(t + 1, rho.shape[-1] - 1)]
+            w, discount = torch.where(ends, 1.0, w), torch.where(ends, 1.0, discount)
+            x, y = torch.where(ends, follows, x), torch.where(ends, 0.0, y)
+        return tuple(z / episodes.clamp_min(1.0) for z in total)
+
+    def _clipped(self, x: Tensor) -> Tensor:
+        """Returns in units of c around the center, in [-1, 1]; NaN stays."""
+        return ((x - self.config.center) / self._context.privacy.clip).clamp(-1.0, 1.0)
+
+    def _ratios(self, users: UserBatch) -> Tensor:
+        """[R, U, T] ratios of the target to the policy that acted; 1 where no step happened."""
+        if self._target is None:
+            return torch.ones_like(users.rewards, dtype=torch.float64)
+        behavior = users.behavior_probs
+        if behavior is None:
+            assert self._acted is not None
+            behavior = behavior_probs_of(self._acted, users.obs, users.actions)
+        theirs = behavior_probs_of(self._target, users.obs, users.actions)
+        return torch.where(users.mask, theirs.double() / behavior.double(), 1.0)
+
+    def _model(self, obs: Tensor) -> Tensor:
+        """[R, U, T] values of the model, float64."""
+        if self._values is None:
+            return torch.zeros(obs.shape[:-1], dtype=torch.float64)
+        return self._values(obs).double()
+
+    def server(self, state: State, released: Released) -> State:
+        """See `Algorithm.server`: the released means."""
+        return State(state.round + 1, {"released": released.values["estimates"]})
+
+    def estimate(self, released: Tensor, r: int) -> Estimate:
+        """The estimate of replica r in units of the return, from what was released [k] and public numbers."""
+        n = self._context.privacy.users
+        std = self._context.schedule.stds[r]["estimates"] / n
+        estimate = _ESTIMATES[self.config.estimator]
+        found = estimate(released.double().tolist(), std, n, self.config.cap)
+        center, c = self.config.center, self._context.privacy.clip
+        value, low, high, acted = (center + c * min(max(x, -1.0), 1.0) for x in found[:4])
+        return Estimate(value, low, high, acted, found.ratio)
+
+
+# --- its evaluation
+
+
+@dataclass(frozen=True)
+class ValueEvaluation:
+    """A released estimate; see `Evaluation`."""
+
+    estimate: Estimate
+    samples: ClassVar[tuple[()]] = ()
+
+    @property
+    def value(self) -> float:
+        """The value."""
+        return self.estimate.value
+
+    @property
+    def problem(self) -> str:
+        """Why it is invalid; empty if it is valid."""
+        return "" if math.isfinite(self.value) else "value invalid: it is not finite"
+
+    def metrics(self) -> dict[str, float]:
+        """All five numbers; empty if they are invalid."""
+        if self.problem:
+            return {}
+        names = (VALUE.metric, *(VALUE.interval or ()), "eval/behavior", "eval/ratio")
+        return dict(zip(names, self.estimate, strict=True))
+
+
+class ValueEvaluator(Evaluator):
+    """What a release says of the value: post-processing; see `Evaluator`."""
+
+    judges = "estimate"
+    objective = VALUE
+    note = "the value and its interval are functions of the release"
+
+    @classmethod
+    def of(cls, parts: Any) -> BackgroundEvaluator:
+        """See `Evaluator.of`."""
+        return BackgroundEvaluator(cls, parts.algo, aside=False)
+
+    @classmethod
+    def start(cls, rows: Sequence[Any]) -> dict[str, dict[str, float]]:
+        """See `Evaluator.start`: the value of the policy that acted, and the mean ratio."""
+        found = [row for row in rows if "eval/behavior" in row][-1:]
+        names = {"behaviour": "eval/behavior", "mean ratio": "eval/ratio"}
+        return {name: {"mean": row[key]} for row in found for name, key in names.items()}
+
+    def __init__(self, algo: DpIs):
+        self._algo = algo
+
+    def evaluate(
+        self,
+        policy_params: Tensor,
+        round_index: int,
+        scaling: FrozenScaling,
+        ended: Sequence[int] = (),
+    ) -> list[ValueEvaluation]:
+        """See `Evaluator.evaluate`."""
+        return [ValueEvaluation(self._algo.estimate(x, r)) for r, x in enumerate(policy_params)]
+
+
+EVALUATOR = ValueEvaluator
