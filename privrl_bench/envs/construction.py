@@ -13,6 +13,7 @@ import gymnasium as gym
 import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
+from privrl_bench.envs import simulated
 from privrl_bench.envs.slots import log_mujoco_warnings
 from privrl_bench.envs.spaces import check_shape, check_spaces, select_parts
 from privrl_bench.envs.wrappers import NewEachEpisode, import_module, what, wrapped
@@ -59,7 +60,7 @@ def make_unchecked(config: EnvConfig) -> Any:
     Raises:
         ConfigError: They cannot be made.
     """
-    if config.kind not in ("gym", "dmc"):
+    if not simulated(config.kind):
         raise ConfigError("env", f"{config.name} has no simulator (env.kind={config.kind})")
     make = functools.partial(_make_dmc if config.kind == "dmc" else _make_gym, config)
     if not config.wrappers:

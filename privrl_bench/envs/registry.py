@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.envs import REGISTRY
+from privrl_bench.envs import REGISTRY, simulated
 from privrl_bench.envs.construction import (
     check_reset,
     dmc_id,
@@ -126,7 +126,7 @@ def env_spec(config: EnvConfig) -> EnvSpec:
     Raises:
         ConfigError: See `make_env` and `checked_users`; also if public constants have the wrong length.
     """
-    if config.kind in REGISTRY.outside:
+    if not simulated(config.kind):
         spec: EnvSpec = REGISTRY.get(config.kind)(config)
         return spec
     own = _slots_class(config)

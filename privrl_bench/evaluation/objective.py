@@ -17,6 +17,7 @@ class Objective:
         spread: name of the half width of its 95 % t interval within one evaluation; None: none.
         interval: names of the ends of its interval within one evaluation; None: none.
         interval_name: what that is, a format of `episodes`.
+        beside: metrics that are printed beside it, by name.
         direction: up | down, which way is better.
         unit: of the number.
         label: for axes and tables.
@@ -36,6 +37,7 @@ class Objective:
     note: str
     definition: str
     interval_name: str = "95 % interval over {episodes} episodes"
+    beside: tuple[tuple[str, str], ...] = ()
 
     def show(self, value: float) -> str:
         """The number as it is printed."""
@@ -77,6 +79,7 @@ MSPBE = Objective(
     note="MSPBE: mean over seeds of the mean squared projected Bellman error of each run's final value",
     definition="mean squared projected Bellman error of the value {after}, of the states that data.policy "
     "visits; see docs/algorithms/gpope.md",
+    beside=(("value", "eval/value"),),
 )
 AGREEMENT = Objective(
     name="agreement",
@@ -105,6 +108,7 @@ VALUE = Objective(
     "high are the ends of a 90 % interval for the mean of returns that are clipped to the public range, over "
     "users and noise",
     interval_name="90 % interval",
+    beside=(("mean ratio", "eval/ratio"),),
 )
 OBJECTIVES = {one.name: one for one in (RETURN, MSPBE, AGREEMENT, VALUE)}
 

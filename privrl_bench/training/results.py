@@ -155,6 +155,7 @@ def summary_of(
             "ci95": None if measure.spread is None else row.get(measure.spread),
             **dict(zip(("low", "high"), map(row.get, measure.interval or ()), strict=False)),
             **({"episodes": played["episodes"]} if "eval/episodes" in row else {}),
+            **{name: row[metric] for name, metric in measure.beside if metric in row},
             "definition": measure.definition.format(
                 after=f"after round {rows.evaluated}", **played
             ),
@@ -201,6 +202,7 @@ def result_text(
         f", {name} {measure.show(known['mean'])}"
         for name, known in summary.get("references", {}).items()
     )
+    beside += "".join(f", {name} {shown[name]:.4g}" for name, _ in measure.beside if name in shown)
     numbers = "".join(f"{name} {x:.6g}, " for name, x in summary.get("released", {}).items())
     evaluated = "simulated " if numbers else ""
     spent = f"epsilon {shown_epsilon(summary['epsilon'])} at delta {summary['delta']:g}"

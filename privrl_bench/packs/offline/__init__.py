@@ -28,6 +28,7 @@ PLUGIN = Plugin(
     },
     evaluators={
         "values": f"{_HERE}.ope.mspbe",
+        "values@logs": f"{_HERE}.ope.start_value",
         "estimate": f"{_HERE}.ope.importance_sampling",
         "policy@logs": f"{_LEARNING}.agreement",
     },

@@ -283,10 +283,9 @@ class ValueEvaluator(Evaluator):
 
     @classmethod
     def start(cls, rows: Sequence[Any]) -> dict[str, dict[str, float]]:
-        """See `Evaluator.start`: the value of the policy that acted, and the mean ratio."""
-        found = [row for row in rows if "eval/behavior" in row][-1:]
-        names = {"behaviour": "eval/behavior", "mean ratio": "eval/ratio"}
-        return {name: {"mean": row[key]} for row in found for name, key in names.items()}
+        """See `Evaluator.start`: the value of the policy that acted."""
+        found = [row["eval/behavior"] for row in rows if "eval/behavior" in row]
+        return {"behaviour": {"mean": found[-1]}} if found else {}
 
     def __init__(self, algo: DpIs):
         self._algo = algo

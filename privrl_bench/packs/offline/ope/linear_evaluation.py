@@ -51,6 +51,7 @@ from torch import Tensor
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, AlgorithmTerms, each_replica
 from privrl_bench.config.schema import EnvConfig
+from privrl_bench.envs import simulated
 from privrl_bench.errors import ConfigError, no_run
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.policy import ParameterFree, Sampler
@@ -258,17 +259,18 @@ class EvaluationAlgorithm(Algorithm):
 
     def __init__(self, config: EvaluationConfig, context: AlgorithmContext):
         assert context.env is not None
-        if context.behavior_policy is None:
+        self.config, self._context = config, context
+        self.features = features(config.features, config.order, context.env, context.spec)
+        acted, self.target = context.behavior_policy, None
+        if acted is not None:
+            self.policy = ActingPolicy(known_policy("data.policy", acted, context))
+        elif simulated(context.env.kind):
             raise ConfigError(
                 "data.policy",
                 f"algo={config.name} evaluates from the trajectories of a known policy: give it, e.g. "
                 "data.policy=uniform (with a dataset, too: errors are measured under it)",
             )
-        self.config, self._context = config, context
-        self.features = features(config.features, config.order, context.env, context.spec)
-        self.policy = ActingPolicy(known_policy("data.policy", context.behavior_policy, context))
-        self.target = None
-        if config.target not in (None, context.behavior_policy):
+        if config.target not in (None, acted):
             self.target = known_policy("algo.target", str(config.target), context)
 
     def terms(self) -> AlgorithmTerms:

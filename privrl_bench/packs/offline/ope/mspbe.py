@@ -22,7 +22,7 @@ from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.registry import process_of, tables_of
 from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.evaluation.evaluator import BackgroundEvaluator, Evaluator
-from privrl_bench.evaluation.objective import MSPBE
+from privrl_bench.evaluation.objective import MSPBE, VALUE
 from privrl_bench.functional.rng import Streams
 from privrl_bench.packs.offline.ope.linear_evaluation import EvaluationAlgorithm, shares, unpadded
 from privrl_bench.packs.offline.ope.policy_evaluation import (
@@ -46,10 +46,12 @@ class MspbeEvaluation:
     Attributes:
         mspbe: in squared units of the value.
         relative: mspbe / |average reward of the evaluated policy|; NaN if that is 0.
+        start: value of the start distribution.
     """
 
     mspbe: float
     relative: float
+    start: float
     samples: ClassVar[tuple[()]] = ()
 
     @property
@@ -66,16 +68,25 @@ class MspbeEvaluation:
         """Both errors; empty if the evaluation is invalid."""
         if self.problem:
             return {}
-        return {MSPBE.metric: self.mspbe, "eval/relative_mspbe": self.relative}
+        found = {MSPBE.metric: self.mspbe, "eval/relative_mspbe": self.relative}
+        return found | {VALUE.metric: self.start}
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A, b and C of the behaviour, and the average reward of a step under the evaluated policy."""
+    """Of the behaviour and the evaluated policy.
+
+    Attributes:
+        moments: A, b and C of the behaviour.
+        reward: average of a step under the evaluated policy.
+        exact: they are computed, not sampled.
+        start: [d] mean features of the start distribution.
+    """
 
     moments: Moments
     reward: float
     exact: bool
+    start: Tensor
 
 
 def reference(config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm) -> Reference:
@@ -88,9 +99,8 @@ def reference(config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm) -> Re
     if process is None and (tables is None or not spec.one_hot):
         return _sampled(config, spec, algo)
     if process is not None:  # one action: all policies are the same
-        visits, ahead, pay = (
-            torch.as_tensor(x) for x in (process.visits(), process.transitions, process.rewards)
-        )
+        known = (process.visits(), process.transitions, process.rewards, process.start)
+        visits, ahead, pay, start = map(torch.as_tensor, known)
     else:
         states = torch.eye(spec.obs_dim, dtype=torch.float64)
         move, reward, start = (torch.as_tensor(x) for x in tables[:3])
@@ -102,7 +112,7 @@ def reference(config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm) -> Re
     pay = scale * pay
     phi = algo.features.phi(torch.eye(len(visits))).double()
     exact = exact_moments(visits, ahead, pay, phi, gamma)
-    return Reference(exact, float(visits @ pay / visits.sum()), True)
+    return Reference(exact, float(visits @ pay / visits.sum()), True, start.double() @ phi)
 
 
 def _sampled(config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm) -> Reference:
@@ -113,7 +123,8 @@ def _sampled(config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm) -> Ref
     simulated = BehaviorCollector(config, spec, algo.policy, streams, count, shape)
     d = algo.features.size
     total = Moments(*(torch.zeros(*s, dtype=torch.float64) for s in ((d, d), (d,), (d, d))))
-    steps = reward = 0.0
+    steps = reward = episodes = 0.0
+    start = torch.zeros(d, dtype=torch.float64)
     for piece in simulated.simulate():
         users = unpadded(piece, 0)
         found = algo.steps_of(users, shares(users.mask, "step", spec.max_episode_steps))
@@ -122,7 +133,10 @@ def _sampled(config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm) -> Ref
         total = Moments(*(a + b.double().sum((0, 1)) for a, b in zip(total, one, strict=True)))
         steps += float(weights.double().sum())
         reward += float((weights * found.rho * found.rewards).double().sum())
-    return Reference(Moments(*(x / steps for x in total)), reward / steps, False)
+        start += (found.phi[..., 0, :] * users.valid[..., None]).double().sum((0, 1))
+        episodes += float(users.valid.sum())
+    moments_of = Moments(*(x / steps for x in total))
+    return Reference(moments_of, reward / steps, False, start / episodes)
 
 
 class MspbeEvaluator(Evaluator):
@@ -146,8 +160,12 @@ class MspbeEvaluator(Evaluator):
     @classmethod
     def start(cls, rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
         """See `Evaluator.start`: the error of values of 0, where it was measured."""
-        found = [row[MSPBE.metric] for row in rows if row["round"] == 0 and MSPBE.metric in row]
-        return {"start (theta = 0)": {"mean": found[0]}} if found else {}
+        found = [row[MSPBE.metric] for row in rows if MSPBE.metric in row]
+        if not found or rows[0]["round"] != 0 or MSPBE.metric not in rows[0]:
+            return {}
+        learned = len(found) == 1 or found[-1] < found[0]
+        name = "start (theta = 0)" if learned else "no better than theta = 0, whose is"
+        return {name: {"mean": found[0]}}
 
     def __init__(self, config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm):
         self._reference = reference(config, spec, algo)
@@ -161,9 +179,11 @@ class MspbeEvaluator(Evaluator):
     ) -> list[MspbeEvaluation]:
         """Errors of the values `policy_params` [R, d]; the other arguments change nothing."""
         average = abs(self._reference.reward)
+        errors = mspbe(policy_params, self._reference.moments).tolist()
+        starts = (policy_params.double() @ self._reference.start).tolist()
         return [
-            MspbeEvaluation(error, error / average if average > 0 else math.nan)
-            for error in mspbe(policy_params, self._reference.moments).tolist()
+            MspbeEvaluation(error, error / average if average > 0 else math.nan, start)
+            for error, start in zip(errors, starts, strict=True)
         ]
 
 

@@ -1,0 +1,64 @@
+"""The value of the states in which the public users began, where no simulator gives the error of a value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from privrl_bench.envs.scaling import FrozenScaling
+from privrl_bench.evaluation.evaluator import BackgroundEvaluator, Evaluator
+from privrl_bench.evaluation.objective import VALUE
+
+
+@dataclass(frozen=True)
+class StartValue:
+    """The mean value of the first states; see `Evaluation`."""
+
+    value: float
+    samples: ClassVar[tuple[()]] = ()
+
+    @property
+    def problem(self) -> str:
+        """Why it is invalid; empty if it is valid."""
+        return "" if math.isfinite(self.value) else "value invalid: it is not finite"
+
+    def metrics(self) -> dict[str, float]:
+        """The value; empty if it is invalid."""
+        return {} if self.problem else {VALUE.metric: self.value}
+
+
+class StartValueEvaluator(Evaluator):
+    """phi . theta, phi the mean features of the public users' first states; see `Evaluator`."""
+
+    judges = "values"
+    objective = VALUE
+    note = "a value is that of the states in which the public users began"
+
+    @classmethod
+    def of(cls, parts: Any) -> BackgroundEvaluator:
+        """See `Evaluator.of`."""
+        data = parts.users.data
+        flat = data.trajectories
+        first = torch.from_numpy(flat.observations[flat.starts[data.public] + data.public])
+        return BackgroundEvaluator(cls, parts.algo.features.phi(first).mean(0), aside=False)
+
+    def __init__(self, start: Tensor):
+        self._start = start
+
+    def evaluate(
+        self,
+        policy_params: Tensor,
+        round_index: int,
+        scaling: FrozenScaling,
+        ended: Sequence[int] = (),
+    ) -> list[StartValue]:
+        """See `Evaluator.evaluate`: of theta [R, d]."""
+        return [StartValue(x) for x in (policy_params @ self._start).tolist()]
+
+
+EVALUATOR = StartValueEvaluator
