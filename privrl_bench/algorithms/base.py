@@ -229,6 +229,10 @@ class Algorithm(ABC):
         """
         return each_replica(state)
 
+    def noise_in_result(self, r: int) -> str:
+        """Replica r's noise in units of the result, in words. Default: empty, not known before a release."""
+        return ""
+
     def export(self, state: State, r: int, folder: Path) -> list[Path]:
         """Write replica r's released parameters for other tools; returns the files. Default: none."""
         return []

@@ -122,6 +122,8 @@ def _table(parts: Plan, r: int, facts: dict[str, Any]) -> list[str]:
         rows.append(("z", f"{privacy.z:g}, the noise multiplier ({how})"))
     if noise := mechanism.describe_noise(r):
         rows.append(("noise", noise))
+    if noise := parts.algo.noise_in_result(r):
+        rows.append(("noise of result", noise))
     for name, value in facts["epsilons"].items():
         text = f"{shown_epsilon(value)} at delta {privacy.delta:g}"
         rows.append((f"epsilon, {name.replace('_', '-')}", text))

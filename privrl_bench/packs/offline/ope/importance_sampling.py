@@ -230,10 +230,21 @@ class DpIs(Algorithm):
         """See `Algorithm.server`: the released means."""
         return State(state.round + 1, {"released": released.values["estimates"]})
 
+    def _std(self, r: int) -> float:
+        """Standard deviation of the noise in a released mean."""
+        return self._context.schedule.stds[r]["estimates"] / self._context.privacy.users
+
+    def noise_in_result(self, r: int) -> str:
+        """See `Algorithm.noise_in_result`."""
+        std = self._context.privacy.clip * self._std(r)
+        per = (
+            ", divided by the mean ratio / algo.cap" if self.config.estimator == "weighted" else ""
+        )
+        return f"{std:.3g} (standard deviation) in a value, beside that of the users{per}"
+
     def estimate(self, released: Tensor, r: int) -> Estimate:
         """The estimate of replica r in units of the return, from what was released [k] and public numbers."""
-        n = self._context.privacy.users
-        std = self._context.schedule.stds[r]["estimates"] / n
+        n, std = self._context.privacy.users, self._std(r)
         estimate = _ESTIMATES[self.config.estimator]
         found = estimate(released.double().tolist(), std, n, self.config.cap)
         center, c = self.config.center, self._context.privacy.clip
