@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -102,7 +103,7 @@ def hydra_overrides(words: Iterable[str]) -> list[str]:
     >>> hydra_overrides(["env=hopper", "+paper=dppg", "total_steps=10"])
     ['env=hopper', 'paper=dppg', 'total_steps=10', 'rounds=null']
     """
-    found = plain_groups(words)
+    found = [_quoted(word) for word in plain_groups(words)]
     plugins.load_given(found)
     parsed = parse(found)
     check_repeated(parsed)
@@ -113,6 +114,13 @@ def hydra_overrides(words: Iterable[str]) -> list[str]:
     for key in keys & set(NOT_GIVEN):
         raise ConfigError(key, NOT_GIVEN[key])
     return explicit_length(found, keys)
+
+
+def _quoted(word: str) -> str:
+    """A word whose value is the path of a file or folder with `=` or commas, as run folders have, in quotes."""
+    key, _, value = word.partition("=")
+    quote = ("=" in value or "," in value) and os.path.exists(value)
+    return f'{key}="{value}"' if quote else word
 
 
 def run_folder(chosen: Mapping[str, Any], overrides: Iterable[str], seed: int) -> str:

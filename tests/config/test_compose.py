@@ -118,7 +118,7 @@ EVALUATION = ("algo=gpope", "env=chain", "data.policy=uniform", "privacy.populat
         ),
         (("privacy.population=null",), "privacy.population: give the number of users"),
         (
-            ("env=mountain_car",),
+            ("env=mountain_car", "env.obs_scaling=public"),
             "env.obs_scaling: is 'public', but algo=gpope computes features of unscaled observations: "
             "set env.obs_scaling=none",
         ),
@@ -699,3 +699,11 @@ def test_composing_any_algorithm_imports_no_torch() -> None:
 def test_a_mapping_of_kwargs_is_taken_as_one_word(plus):
     run = compose(["env=gym", "env.id=FrozenLake-v1", f"{plus}env.kwargs={{map_name: 8x8}}"])
     assert run.env.kwargs == {"map_name": "8x8"}
+
+
+def test_paths_with_the_marks_of_run_folders_need_no_quotes(tmp_path) -> None:
+    folder = tmp_path / "epsilon=1,seed=0"
+    folder.mkdir()
+    assert compose(["algo=mean_return", f"algo.policy={folder}"]).algo.policy == str(folder)
+    with pytest.raises(ConfigError, match=r"algo.policy: cannot read the value"):
+        compose(["algo=mean_return", f"algo.policy={folder}x"])

@@ -11,10 +11,14 @@ from evaluation_runs import SWIM, check_neighbours, config_of, parts_of
 from helpers import release
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from walk_logs import trained as walked
+from walk_logs import walk_logs
 
+import privrl_bench as pb
 from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.envs.registry import tables_of
 from privrl_bench.errors import ConfigError
+from privrl_bench.packs.offline.datasets.minari_files import open_dataset
 from privrl_bench.packs.offline.ope import importance_sampling as dp_is
 from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.training.trainer import Trainer
@@ -196,6 +200,8 @@ def test_intervals_cover_the_mean_of_the_clipped_returns(n, z, kind):
 def test_a_policy_that_the_data_do_not_cover_has_the_whole_range():
     found = dp_is.per_decision([0.1, 0.3, 0.05, 0.2], 1e-4, 1000, 10.0)
     assert (found.value, found.low, found.high, found.ratio) == (0.1, -1.0, 1.0, 0.5)
+    wrong = dp_is.per_decision([0.1, 0.3, 0.5, 0.2], 1e-4, 1000, 10.0)
+    assert (wrong.low, wrong.high) == (-1.0, 1.0)
     lost = dp_is.weighted([0.0, 0.3, 0.001, 0.0, 0.0, 0.0], 1e-3, 1000, 10.0)
     assert (lost.low, lost.high) == (-1.0, 1.0)
 
@@ -258,3 +264,28 @@ def test_the_noise_of_a_release_is_what_epsilon_is_computed_from():
 def test_what_is_refused(words, message):
     with pytest.raises(ConfigError, match=message):
         parts_of(*RUN, *words)
+
+
+# --- logs
+
+
+def test_a_trained_policy_is_evaluated_on_logs_and_the_guarantee_says_what_it_leaves_out(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
+    monkeypatch.chdir(tmp_path)
+    name = walk_logs("walks/b-v0", users=2000, right=0.6)
+    words = ["algo=dp_bc", "env=logs", f"data.id={name}", "log=none", "privacy.z=0", "rounds=80"]
+    folder = pb.run([*words, "privacy.users_per_round=200", "algo.hidden=[]"], quiet=True).folder
+    of = ("privacy.z=0", "algo.center=0.5", "privacy.clip=0.5", f"algo.target={folder}")
+    one = walked("dp_is", name, *of)
+    found = one.parts.algo.estimate(one.state.tensors["released"][0], 0)
+    assert found.behavior == pytest.approx(open_dataset(name).returns().mean(), rel=0.1)
+    assert found.value == pytest.approx(found.behavior, rel=0.2)  # the clone of who acted
+    assert set(one.parts.gate.guarantee(0).notes) >= {"given", "interval"}
+    assert "probabilities" not in one.parts.gate.guarantee(0).notes
+    unknown = walk_logs("walks/c-v0", users=2000, right=0.6, known=False)
+    with pytest.raises(ConfigError, match=r"^data.id: walks/c-v0 has no behaviour probabilities"):
+        walked("dp_is", unknown, *of)
+    two = walked("dp_is", unknown, *of, f"data.policy={folder}")
+    assert "no coverage is claimed" in two.parts.gate.guarantee(0).notes["probabilities"]

@@ -34,8 +34,8 @@ def walk(rng, right, continuous):
     return episode_of(*arrays, place == SIDE, chance.astype(np.float32))
 
 
-def walk_logs(name, users=300, right=0.5, continuous=False, episodes=1):
-    """Write the dataset; returns its name."""
+def walk_logs(name, users=300, right=0.5, continuous=False, episodes=1, known=True):
+    """Write the dataset, `known` with the actions' probabilities; returns its name."""
     rng = np.random.default_rng(0)
     made = Trajectories.of(walk(rng, right, continuous) for _ in range(users * episodes))
     acts = spaces.Box(-1.0, 1.0, (1,), np.float32) if continuous else spaces.Discrete(2)
@@ -44,6 +44,7 @@ def walk_logs(name, users=300, right=0.5, continuous=False, episodes=1):
     made.card = {"minari": {"users": "simulated", **parts}}
     made.card["logs"] = {"ranges": {}, "steps": STEPS, "givers": 0}
     made.labels = {OURS: [f"u{k // episodes}" for k in range(users * episodes)]}
+    made.behavior_probs = made.behavior_probs if known else None
     made.save((datasets_root() / name / LOGS).parent)
     return name
 

@@ -13,9 +13,9 @@ the user's episodes.
 per_decision: a user's row is (x', y', B, x'^2). Its norm is at most 2.
     value = center + c mean(x'),  variance of the mean = (mean(x'^2) - mean(x')^2) / n + noise
     The mean of W is 1 if the data cover the policy. Where cap mean(B) is below 0.8, rare large ratios are
-    missing, x is biased, and the interval is the whole range.
+    missing and x is biased; above 1.25, behaviour probabilities are wrong: the interval is the whole range.
 weighted (weighted importance sampling): the row is (A, y', B, B^2, A B, A^2). Its norm is at most sqrt(6).
-    value = center + c V,  V = mean(A) / mean(B),  variance by the delta method
+    value = center + c V,  V = mean(A) / mean(B),  variance by the delta method; above 1.25 as before
 
 The 90 % interval is normal, for the mean of the clipped estimates over the distribution that the users are
 from. The second moments have noise, so that their upper ends (one standard deviation) are used.
@@ -56,7 +56,7 @@ from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.types import State, UserBatch
 
 _QUANTILE = 1.6449  # of a standard normal: 90 % lie within
-_COVERED = 0.8  # mean ratio
+_FEW, _MANY = 0.8, 1.25  # mean ratios that are not 1
 _NORMS = {"per_decision": 2.0, "weighted": math.sqrt(6.0)}
 _SIZES = {"per_decision": 4, "weighted": 6}
 
@@ -81,7 +81,7 @@ def per_decision(released: Sequence[float], std: float, n: int, cap: float) -> E
         cap: unit of B.
     """
     x, y, ratio, square = released
-    if cap * (ratio + std) < _COVERED:
+    if cap * (ratio + std) < _FEW or cap * (ratio - std) > _MANY:
         return Estimate(x, -1.0, 1.0, y, cap * ratio)
     spread = min(max(square + std - x * x, 0.0), max(1.0 - x * x, 0.0))
     half = _QUANTILE * math.sqrt(spread / n + std**2)
@@ -91,7 +91,7 @@ def per_decision(released: Sequence[float], std: float, n: int, cap: float) -> E
 def weighted(released: Sequence[float], std: float, n: int, cap: float) -> Estimate:
     """From the means of (A, y', B, B^2, A B, A^2), as above; the whole range where B is lost in the noise."""
     top, y, weight, one, first, second = released
-    if weight <= 3.0 * std:
+    if weight <= 3.0 * std or cap * (weight - std) > _MANY:
         return Estimate(0.0, -1.0, 1.0, y, cap * weight)
     v = min(max(top / weight, -1.0), 1.0)
     spread = second - 2.0 * v * first + v * v * one + std * math.sqrt(1.0 + 4.0 * v**2 + v**4)
