@@ -140,12 +140,16 @@ class Transitions(NamedTuple):
         obs, next_obs: [n, D], scaled.
         actions: [n, A], or [n] choices, as the environment takes them.
         rewards: [n], scaled.
+        terminated: [n] bool, the task ended with the step.
+        lengths: [k] of the episodes, one after the other.
     """
 
     obs: Tensor
     actions: Tensor
     rewards: Tensor
     next_obs: Tensor
+    terminated: Tensor
+    lengths: Tensor
 
 
 @dataclass(frozen=True)

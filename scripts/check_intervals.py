@@ -71,7 +71,7 @@ def rows_of(words: list[str]) -> np.ndarray:
     """[users, 4] rows of DP-IS, without noise."""
     trainer = Trainer(make_plan([compose([*words, "privacy.z=0"])]))
     algo, parts = trainer.parts.algo, []
-    for users in trainer.collector.simulate():
+    for users in trainer.collector.simulate():  # type: ignore[attr-defined]
         rows, valid, _ = algo.user_update(trainer.state, users, trainer.parts.streams).take()
         parts.append(rows["estimates"][valid])
     trainer.close()

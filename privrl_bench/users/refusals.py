@@ -50,7 +50,7 @@ def known_policy(run: RunConfig) -> None:
 
 def evaluation(run: RunConfig) -> None:
     """What an algorithm that evaluates a policy takes of its users. Raises ConfigError."""
-    algo, privacy = run.algo, run.privacy
+    algo = run.algo
     refuse(
         run.env.obs_scaling != "none",
         "env.obs_scaling",
@@ -62,6 +62,12 @@ def evaluation(run: RunConfig) -> None:
         "env.reward_scaling",
         "to evaluate a policy use none or public",
     )
+    one_release(run)
+
+
+def one_release(run: RunConfig) -> None:
+    """What an algorithm that takes all users at once has one of. Raises ConfigError."""
+    algo, privacy = run.algo, run.privacy
     refuse(
         algo.traits.one_round and run.rounds not in (None, 1),
         "rounds",

@@ -20,6 +20,7 @@ PLUGIN = Plugin(
         "wis_lstd": (f"{_LINEAR}:WisLstd", f"{_EVALUATION}:WisLstdConfig"),
         "primorl": (f"{_HERE}.model_based.primorl", f"{_MODELS}:PrimorlConfig"),
         "dp_bc": (f"{_LEARNING}.dp_bc", f"{_LEARNING}.learning_settings:DpBcConfig"),
+        "dp_lspi": (f"{_LEARNING}.dp_lspi", f"{_LEARNING}.learning_settings:DpLspiConfig"),
         "mopo": (f"{_HERE}.model_based.mopo", f"{_MODELS}:MopoConfig"),
     },
     users={

@@ -14,6 +14,7 @@ from privrl_bench.users.facts import UserSize, UserTerms, UserWords
 from privrl_bench.users.refusals import (
     check_noise,
     evaluation,
+    one_release,
     own_policy,
     segments_unbounded,
     unbounded,
@@ -32,12 +33,17 @@ def evaluates(run: RunConfig) -> bool:
     return Data.ACTED in run.algo.traits.data
 
 
+def counted(run: RunConfig) -> bool:
+    """Whether the guarantee is for exactly the private users of the dataset, whose number is public."""
+    return evaluates(run) or run.algo.traits.one_cohort
+
+
 def _drawn(run: RunConfig) -> None:
-    """An algorithm that learns draws its users."""
+    """An algorithm that learns in rounds draws its users."""
     mechanism, sampler = rules(run.privacy)
     taken = sampler.draws in run.algo.traits.draws  # otherwise another rule says so
     refuse(
-        taken and not evaluates(run) and mechanism.private and not sampler.independent,
+        taken and not counted(run) and mechanism.private and not sampler.independent,
         "privacy.sampling",
         f"algo={run.algo.name} draws its users: use privacy=poisson",
     )
@@ -58,8 +64,8 @@ def _scaling(run: RunConfig) -> None:
 
 
 def _population(run: RunConfig) -> None:
-    """An algorithm that learns takes other users."""
-    if not evaluates(run):
+    """An algorithm that learns in rounds takes other users."""
+    if not counted(run):
         unbounded(run, f"algo={run.algo.name} takes from a dataset")
 
 
@@ -78,7 +84,7 @@ class RecordedUsers(Users):
     from_data = True
     in_environments = False
     listed = True
-    refusals = (_drawn, _policy, _scaling, _population, segments_unbounded)
+    refusals = (_drawn, _policy, one_release, _scaling, _population, segments_unbounded)
     reads = ("data.",)
     may_be_real = True  # whatever the dataset says
     private_because = "data.id names a dataset"
@@ -138,7 +144,7 @@ class RecordedUsers(Users):
         found = []
         for c in configs:
             privacy = c.privacy
-            if sampler.every_round or evaluates(run):
+            if sampler.every_round or counted(run):
                 privacy = replace(privacy, population=privacy.population or self.data.users)
             if sampler.independent:  # see `neighbours_of`
                 privacy = replace(privacy, adjacency="zero_out")
@@ -170,7 +176,7 @@ class RecordedUsers(Users):
             raise ConfigError("privacy.population", f"must be at least {private}, got {population}")
         if rules(privacy).sampler.independent and population is None and data.users < cohort:
             raise ConfigError("privacy.users_per_round", f"must be at most {private}, got {cohort}")
-        if not evaluates(run):
+        if not counted(run):
             return
         if population not in (None, data.users):
             raise ConfigError(

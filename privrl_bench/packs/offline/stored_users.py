@@ -234,14 +234,17 @@ class DatasetCollector(StoredUsers):
         for k in self._data.public:
             first, last = int(flat.starts[k]), int(flat.starts[k + 1])
             obs = np.asarray(flat.observations[first + k : last + k + 1])
-            parts.append((obs[:-1], flat.actions[first:last], flat.rewards[first:last], obs[1:]))
+            own = (flat.actions[first:last], flat.rewards[first:last])
+            parts.append((obs[:-1], *own, obs[1:], flat.terminated[first:last]))
         columns = [np.concatenate(part) for part in zip(*parts, strict=True)]
-        first_obs, actions, rewards, next_obs = map(torch.from_numpy, columns)
+        first_obs, actions, rewards, next_obs, terminated = map(torch.from_numpy, columns)
         return Transitions(
             obs=self._scaled(first_obs),
             actions=actions.float(),
             rewards=self._rewards(rewards),
             next_obs=self._scaled(next_obs),
+            terminated=terminated,
+            lengths=torch.from_numpy(flat.lengths[self._data.public]),
         )
 
 

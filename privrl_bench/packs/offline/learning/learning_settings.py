@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from privrl_bench.config.ranges import positive, widths, within
+from privrl_bench.config.ranges import choice, integer, nonnegative, positive, widths, within
 from privrl_bench.config.schema import AlgoConfig
-from privrl_bench.config.traits import Data, Draws, Traits
+from privrl_bench.config.traits import Actions, Data, Draws, Traits
 
 
 @dataclass
@@ -22,3 +22,25 @@ class DpBcConfig(AlgoConfig):
     hidden: list[int] = widths([32], empty=True)  # tanh layers of the policy
     log_std_init: float = within(0.0, "[-10, 10]")  # of continuous actions
     lr: float = positive(0.03)  # of Adam, at the server
+
+
+@dataclass
+class DpLspiConfig(AlgoConfig):
+    """Settings of least-squares policy iteration."""
+
+    traits: ClassVar[Traits] = Traits(
+        data=(Data.RECORDED,),
+        draws=(Draws.NEXT,),
+        actions=Actions.DISCRETE,
+        one_cohort=True,
+        microbatch=64,
+        noised_observations=False,
+        public_data="features, the unit of the clip and the states of the iterations",
+    )
+
+    name: str = "dp_lspi"
+    features: int = integer(30, most=1000)  # d, at most
+    basis: str = choice("quadratic", ("quadratic", "fourier"))
+    frequency: float = positive(0.33)  # of the Fourier features
+    ridge: float = nonnegative(1.0)  # in units of half the expected norm of the noise in S
+    iterations: int = integer(200, most=10**6)
