@@ -154,6 +154,7 @@ def make(folder: Path) -> Path:
     """Write the dataset, the language models and the policy of the cases; returns the folder."""
     with contextlib.redirect_stderr(io.StringIO()):  # progress bars
         _make_dataset(folder / "sets")
+        _make_walk(folder / "sets")
         _make_texts(folder)
     shutil.copy(HERE / "golden" / "policy.pt", folder)
     return folder
@@ -197,6 +198,16 @@ def _make_dataset(root: Path) -> None:
     storage.update_metadata({**about, "users": "simulated"})
     storage.update_episodes([played(k, 20 + k % 21) for k in range(40)])
     env.close()
+
+
+def _make_walk(root: Path) -> None:
+    """40 users of two episodes each, without a simulator."""
+    from unittest import mock
+
+    with mock.patch.object(sys, "path", [str(HERE / "packs" / "offline"), *sys.path]):
+        from walk_logs import walk_logs
+    with mock.patch.dict(os.environ, MINARI_DATASETS_PATH=str(root)):
+        walk_logs("golden/walk-v0", users=40, episodes=2)
 
 
 def _minari() -> str:

@@ -9,15 +9,18 @@ the user), for each action a
     R_a = sum w phi r
 
 A user's row is (S_a, N_a / n_0, R_a / r_0), its length in units of the public users' median l_0, clipped to
-privacy.clip. n_0, r_0 and l_0 are computed from the public users. What was released, n users, gives with
-S_a projected to positive semidefinite and rho = ridge s sqrt(d), s the standard deviation of the noise in S_a,
+privacy.clip. n_0, r_0 and l_0 are computed from the public users. With s the standard deviation of the noise in
+a number of the mean over n users, S_a projected to positive semidefinite, and rho = ridge s sqrt(d),
 
-    M_a = (S_a + rho I)^-1 N_a,   c_a = (S_a + rho I)^-1 R_a
-    repeat:  theta_a <- c_a + gamma (v + M_a v)
-             v <- least squares of max over a of phi . theta_a, clipped to possible values, on public states
+    G_a = (S_a + rho I)^-1,  M_a = G_a N_a,  c_a = G_a R_a
+    repeat:  h_a = c_a + gamma M_a v,   theta_a = h_a + gamma v
+             q_a = phi . theta_a - pessimism e |G_a phi| sqrt(r_0^2 + gamma^2 n_0^2 |v|^2 + |h_a|^2)
+             v <- least squares of max over a of q_a, clipped to possible values, on public states
 
-With the ridge the model tends to "nothing changes", not to "the next value is 0". The policy takes the action
-of the largest phi . theta_a, where theta_a is a mean over the last iterations.
+e |G_a phi| sqrt(...) is the standard deviation of phi . theta_a if that of every released number is e, where
+e^2 = s^2 + clip^2 / (P n): noise, and the largest variance of a mean of clipped rows of P numbers, spread
+evenly. With the ridge the model tends to "nothing changes", not to "the next value is 0". The policy takes the
+action of the largest least squares of q_a, a mean over the last iterations.
 
 Guarantee: formal, for one user with all their episodes: one Gaussian release about all users, n public. Row u
 is a function of user u's steps and of public users' data, clipped by the gate. What follows is post-processing.
@@ -184,26 +187,31 @@ class DpLspi(Algorithm):
         return State(state.round + 1, {"actor": torch.stack(actors)})
 
     def _solved(self, found: SufficientSums, std: float) -> Tensor:
-        """Weights [A K] of raw features, from released sums whose S has noise of this standard deviation."""
-        config, eye = self.config, torch.eye(self._d, dtype=torch.float64)
+        """Weights [A K] of raw features, from released sums with noise of this standard deviation."""
+        config, gamma = self.config, self.config.gamma
+        eye = torch.eye(self._d, dtype=torch.float64)
         size, vectors = torch.linalg.eigh(found.S)
         size = size.clamp_min(0.0)
         least = 1e-6 * size.mean(-1, keepdim=True)
         ridge = least.clamp_min(max(config.ridge * std * math.sqrt(self._d), 1e-30))
-        inverse = (vectors / (size + ridge)[..., None, :]) @ vectors.mT
-        model, reward = eye + inverse @ found.N, (inverse @ found.R[..., None])[..., 0]
+        G = (vectors / (size + ridge)[..., None, :]) @ vectors.mT
+        M, c = G @ found.N, (G @ found.R[..., None])[..., 0]
         x = self._states
         second = x.mT @ x
-        small = _SMALL * second.trace() / len(eye)
-        project = torch.linalg.solve(second + small * eye, x.mT)
-        v, total = torch.zeros(len(eye), dtype=torch.float64), torch.zeros_like(reward)
+        project = torch.linalg.solve(second + _SMALL * second.trace() / len(eye) * eye, x.mT)
+        privacy = self._context.privacy
+        e = math.hypot(std, privacy.clip / math.sqrt(self._row * privacy.users))
+        unsure = config.pessimism * e * (x @ G).norm(dim=-1).mT  # [n, A]
+        n_0, r_0 = float(self._units[1]), float(self._units[2])
+        v, total = torch.zeros(len(eye), dtype=torch.float64), torch.zeros_like(c.mT)
         for k in range(config.iterations):
-            theta = reward + config.gamma * model @ v
-            v = project @ (x @ theta.mT).max(-1).values.clamp(*self._range)
+            h = c + gamma * M @ v
+            spread = (r_0**2 + (gamma * n_0) ** 2 * (v @ v) + h.square().sum(-1)).sqrt()
+            q = x @ (h + gamma * v).mT - unsure * spread
+            v = project @ q.max(-1).values.clamp(*self._range)
             if k >= config.iterations - _AVERAGED:
-                total += theta
-        theta = total / min(_AVERAGED, config.iterations)
-        return (theta.float() @ self._mix.mT).flatten()
+                total += project @ q
+        return (total.mT.float() @ self._mix.mT).flatten()
 
 
 ALGORITHM = DpLspi

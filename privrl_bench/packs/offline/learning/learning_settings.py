@@ -39,8 +39,11 @@ class DpLspiConfig(AlgoConfig):
     )
 
     name: str = "dp_lspi"
-    features: int = integer(30, most=1000)  # d, at most
-    basis: str = choice("quadratic", ("quadratic", "fourier"))
+    features: int = integer(15, most=1000)  # d, at most
+    basis: str = choice("fourier", ("fourier", "quadratic"))
     frequency: float = positive(0.33)  # of the Fourier features
     ridge: float = nonnegative(1.0)  # in units of half the expected norm of the noise in S
+    pessimism: float = nonnegative(
+        1.0
+    )  # standard deviations of an action's value that are taken off
     iterations: int = integer(200, most=10**6)
