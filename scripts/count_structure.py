@@ -38,10 +38,10 @@ DOCUMENTED = 1.0  # share of public names; goal: not lower
 # Group -> folders, most files and lines, docstrings counted. The core is the package without packs and papers.
 PACKS, PAPERS = ("privrl_bench/packs",), ("privrl_bench/papers", "scripts", "hydra_plugins")
 SIZES = {
-    "core": ((PACKAGE,), 220, 33_900),  # goal: 260 files, 33,000 lines
-    "packs": (PACKS, 65, 12_000),  # goal: 7,000 and 2,000 for logs
-    "papers, scripts, plugins": (PAPERS, 35, 7_000),  # goal: 6,500
-    "tests": (("tests",), 235, 38_500),  # goal: 36,500; learners of logs have been added
+    "core": ((PACKAGE,), 220, 34_100),  # goal: 260 files, 33,000 lines
+    "packs": (PACKS, 72, 12_200),  # goal: 7,000, and 3,500 for logs: import, learning, evaluation
+    "papers, scripts, plugins": (PAPERS, 38, 7_300),  # goal: 6,500
+    "tests": (("tests",), 235, 38_500),  # goal: 36,500, before logs
 }
 
 # The names of classes in these folders are literals in their own files only.

@@ -142,6 +142,7 @@ class AlgorithmTerms:
         notes: assumptions of the guarantee: name -> reason.
         iterations_after: of the loop after the last release, for `after_release` alone.
         policy_guarantee: of a policy that the run is given and does not train.
+        result_scale: units of the result in one number of a release; 0: that depends on the data.
     """
 
     unit: Unit | None = None
@@ -149,6 +150,7 @@ class AlgorithmTerms:
     notes: Mapping[str, str] = field(default_factory=dict)
     iterations_after: int = 0
     policy_guarantee: dict[str, Any] | None = None
+    result_scale: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,10 +230,6 @@ class Algorithm(ABC):
         size of the round. Numbers that the run is made for, beside its evaluation, are `release/<name>`.
         """
         return each_replica(state)
-
-    def noise_in_result(self, r: int) -> str:
-        """Replica r's noise in units of the result, in words. Default: empty, not known before a release."""
-        return ""
 
     def export(self, state: State, r: int, folder: Path) -> list[Path]:
         """Write replica r's released parameters for other tools; returns the files. Default: none."""

@@ -6,9 +6,11 @@ asked of the class.
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
@@ -43,6 +45,34 @@ class Evaluation(Protocol):
     def metrics(self) -> dict[str, float]:
         """Declared metrics by name. An invalid evaluation has no result among them."""
         ...
+
+
+@dataclass(frozen=True)
+class NumbersEvaluation:
+    """Numbers of one replica, the objective's first; see `Evaluation`.
+
+    Attributes:
+        numbers: declared metrics by name. The evaluation is invalid if the first is not finite.
+    """
+
+    numbers: dict[str, float]
+    samples: ClassVar[tuple[()]] = ()
+
+    @property
+    def value(self) -> float:
+        """See `Evaluation.value`."""
+        value = next(iter(self.numbers.values()))
+        return value if math.isfinite(value) else math.nan
+
+    @property
+    def problem(self) -> str:
+        """See `Evaluation.problem`."""
+        name = next(iter(self.numbers)).removeprefix("eval/")
+        return f"{name} invalid: it is not finite" if math.isnan(self.value) else ""
+
+    def metrics(self) -> dict[str, float]:
+        """See `Evaluation.metrics`."""
+        return {} if self.problem else self.numbers
 
 
 class Evaluator(ABC):

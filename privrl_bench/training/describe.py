@@ -122,8 +122,9 @@ def _table(parts: Plan, r: int, facts: dict[str, Any]) -> list[str]:
         rows.append(("z", f"{privacy.z:g}, the noise multiplier ({how})"))
     if noise := mechanism.describe_noise(r):
         rows.append(("noise", noise))
-    if noise := parts.algo.noise_in_result(r):
-        rows.append(("noise of result", noise))
+    if scale := parts.algo.terms().result_scale:
+        std = scale * facts["noise"][0].std if facts["noise"] else 0.0
+        rows.append(("noise of result", f"standard deviation {std:.3g}, beside that of the users"))
     for name, value in facts["epsilons"].items():
         text = f"{shown_epsilon(value)} at delta {privacy.delta:g}"
         rows.append((f"epsilon, {name.replace('_', '-')}", text))

@@ -14,12 +14,11 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.envs.classic import CartPoleSlots, PendulumSlots
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.envs.scaling import FrozenScaling
-from privrl_bench.evaluation.evaluator import BackgroundEvaluator
+from privrl_bench.evaluation.evaluator import BackgroundEvaluator, NumbersEvaluation
 from privrl_bench.evaluation.returns import ReturnEvaluation, ReturnEvaluator
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.dropout import DropoutPolicy
 from privrl_bench.models.policy import make_policy
-from privrl_bench.packs.offline.ope.mspbe import MspbeEvaluation
 from privrl_bench.reporting.run_loader import load_run
 from privrl_bench.reporting.runs import usable
 from privrl_bench.training import wandb_logger as wandb_mirror
@@ -96,8 +95,8 @@ def test_finite_rewards_with_an_infinite_sum():
 
 
 def test_values_without_a_finite_error():
-    found = MspbeEvaluation(math.inf, math.inf)
-    assert found.problem == "MSPBE invalid: it is not finite"
+    found = NumbersEvaluation({"eval/mspbe": math.inf, "eval/value": 1.0})
+    assert found.problem == "mspbe invalid: it is not finite"
     assert found.metrics() == {}
     assert math.isnan(found.value)
 

@@ -14,7 +14,7 @@ import privrl_bench as pb
 from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.errors import ConfigError
 from privrl_bench.packs.offline.learning.action_values import ActionValuePolicy
-from privrl_bench.packs.offline.learning.dp_lspi import SufficientSums, sums_of
+from privrl_bench.packs.offline.learning.dp_lspi import SufficientSums, spread, sums_of
 from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.training.plan import make_plan
 from privrl_bench.types import EnvSpec
@@ -88,6 +88,7 @@ def test_values_without_noise_are_those_of_value_iteration():
     """In the walk the optimal value is gamma to the number of steps that are left, less one."""
     name = walk_logs("walks/b-v0", users=3000)
     words = ("algo.basis=fourier", "algo.features=24", "algo.gamma=0.8", "algo.frequency=1.5")
+    words += ("algo.pessimism=0",)
     one = trained("dp_lspi", name, *OPEN, *words)
     algo, actor = one.parts.algo, one.state.tensors["actor"]
     places = torch.tensor([[k / SIDE, 0.0] for k in range(SIDE)])
@@ -127,6 +128,41 @@ def test_more_noise_gives_a_larger_ridge_and_a_model_of_less_change():
     worst = SufficientSums(-sums.S, 1e6 * sums.N, 1e6 * sums.R)  # as noise may make them
     assert torch.isfinite(algo._solved(worst, 1.0)).all()
     one.close()
+
+
+def test_the_deviation_of_a_value_is_that_of_noise_in_the_released_numbers():
+    """Against 4,000 draws of small noise in all of S, N and R."""
+    g, d, e, gamma, n_0, r_0 = torch.Generator().manual_seed(0), 4, 1e-4, 0.9, 0.3, 2.0
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=g, dtype=torch.float64)
+
+    half, N, R, v, phi = normal(d, d), normal(d, d), normal(d), normal(d), normal(d)
+    S = half @ half.mT + torch.eye(d)
+    h = torch.linalg.solve(S, R + gamma * N @ v)
+    found = []
+    for _ in range(4000):
+        noise = torch.triu(normal(d, d) / math.sqrt(2.0), 1)
+        dS = noise + noise.mT + torch.diag(normal(d))  # as the upper triangle is sent
+        other = R + e * r_0 * normal(d) + gamma * (N + e * n_0 * normal(d, d)) @ v
+        found.append(phi @ torch.linalg.solve(S + e * dS, other))
+    reach = torch.linalg.solve(S, phi).norm()
+    said = e * reach * spread(h[None], gamma * n_0 * v, r_0)[0]
+    assert float(torch.stack(found).std()) == pytest.approx(float(said), rel=0.1)
+
+
+@pytest.mark.parametrize("pessimism", [0.0, 3.0])
+def test_actions_that_are_rare_are_valued_less_with_pessimism(pessimism):
+    """Who acted went right in 97 of 100 steps; the value of left is less certain."""
+    name = walk_logs("walks/b-v0", right=0.97)
+    one = trained("dp_lspi", name, "privacy.z=0", f"algo.pessimism={pessimism}")
+    seen = one.parts.algo._states.float()
+    actor = one.state.tensors["actor"].unflatten(-1, (2, -1))[0]
+    raw = one.parts.algo._context.sources.transitions.obs
+    values = one.parts.algo.policy.raw(raw) @ actor.mT
+    assert len(seen)
+    gap = float((values[:, 1] - values[:, 0]).median())
+    assert gap > 0.5 if pessimism else abs(gap) < 0.5
 
 
 def test_features_are_the_same_in_every_version():
@@ -184,7 +220,7 @@ def test_the_noise_of_a_release_is_what_epsilon_is_computed_from():
     [
         (("rounds=2",), r"^rounds: algo=dp_lspi has one release, got 2$"),
         (("algo.features=0",), r"^algo.features: must be"),
-        (("algo.basis=cubic",), r"^algo.basis: must be one of quadratic, fourier"),
+        (("algo.basis=cubic",), r"^algo.basis: must be one of fourier, quadratic"),
         (("privacy.users_per_round=5",), r"^privacy.users_per_round: .* all users in one round"),
         (("privacy=poisson",), r"^privacy.sampling: algo=dp_lspi takes"),
         (("privacy.population=7",), r"^privacy.population: is exact and public"),

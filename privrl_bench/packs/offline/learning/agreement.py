@@ -5,44 +5,21 @@ What a policy is worth cannot be measured without one: `algo=dp_is` estimates it
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from privrl_bench.envs.scaling import FrozenScaling
-from privrl_bench.evaluation.evaluator import BackgroundEvaluator, Evaluator
+from privrl_bench.evaluation.evaluator import BackgroundEvaluator, Evaluator, NumbersEvaluation
 from privrl_bench.evaluation.objective import AGREEMENT
 from privrl_bench.models.policy import Policy
 from privrl_bench.packs.offline.datasets.trajectories import Dataset
 from privrl_bench.types import EnvSpec
 
 _MOST = 20_000  # steps
-
-
-@dataclass(frozen=True)
-class PolicyAgreement:
-    """The agreement of one replica's policy; see `Evaluation`.
-
-    Attributes:
-        value: share of steps, or 1 - the mean distance of two actions in halves of their range.
-    """
-
-    value: float
-    samples: ClassVar[tuple[()]] = ()
-
-    @property
-    def problem(self) -> str:
-        """Why the evaluation is invalid; empty if it is valid."""
-        return "" if math.isfinite(self.value) else "agreement invalid: actions are not finite"
-
-    def metrics(self) -> dict[str, float]:
-        """The agreement; empty if it is invalid."""
-        return {} if self.problem else {AGREEMENT.metric: self.value}
 
 
 class AgreementEvaluator(Evaluator):
@@ -81,7 +58,7 @@ class AgreementEvaluator(Evaluator):
         round_index: int,
         scaling: FrozenScaling,
         ended: Sequence[int] = (),
-    ) -> list[PolicyAgreement]:
+    ) -> list[NumbersEvaluation]:
         """See `Evaluator.evaluate`."""
         seen = np.broadcast_to(self._obs, (len(policy_params), *self._obs.shape))
         with torch.inference_mode():
@@ -93,7 +70,7 @@ class AgreementEvaluator(Evaluator):
             low, high = self._spec.action_low, self._spec.action_high
             half = (np.asarray(high) - np.asarray(low)) / 2
             found = 1 - (np.abs(chosen - self._actions) / half).mean((-2, -1))
-        return [PolicyAgreement(float(value)) for value in found]
+        return [NumbersEvaluation({AGREEMENT.metric: float(value)}) for value in found]
 
 
 EVALUATOR = AgreementEvaluator

@@ -80,6 +80,19 @@ def sums_of(
     return SufficientSums(S, N, R[..., 0])
 
 
+def spread(h: Tensor, change: Tensor, reward: float) -> Tensor:
+    """[A] standard deviation of phi . theta_a in units of e |G_a phi|, see the module.
+
+    theta_a changes by G_a (dR_a + gamma dN_a v - dS_a h_a), to first order.
+
+    Args:
+        h: [A, d].
+        change: [d] gamma n_0 v.
+        reward: r_0.
+    """
+    return (reward**2 + change @ change + h.square().sum(-1)).sqrt()
+
+
 class DpLspi(Algorithm):
     """DP-LSPI; see the module. State tensor: `actor` [R, A K], weights of the K raw features.
 
@@ -206,11 +219,10 @@ class DpLspi(Algorithm):
         v, total = torch.zeros(len(eye), dtype=torch.float64), torch.zeros_like(c.mT)
         for k in range(config.iterations):
             h = c + gamma * M @ v
-            spread = (r_0**2 + (gamma * n_0) ** 2 * (v @ v) + h.square().sum(-1)).sqrt()
-            q = x @ (h + gamma * v).mT - unsure * spread
+            q = x @ (h + gamma * v).mT - unsure * spread(h, gamma * n_0 * v, r_0)
             v = project @ q.max(-1).values.clamp(*self._range)
             if k >= config.iterations - _AVERAGED:
-                total += project @ q
+                total += project @ q / min(_AVERAGED, config.iterations)
         return (total.mT.float() @ self._mix.mT).flatten()
 
 

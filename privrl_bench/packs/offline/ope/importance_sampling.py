@@ -31,8 +31,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,7 +39,7 @@ from torch import Tensor
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, AlgorithmTerms
 from privrl_bench.envs.scaling import FrozenScaling
 from privrl_bench.errors import ConfigError
-from privrl_bench.evaluation.evaluator import BackgroundEvaluator, Evaluator
+from privrl_bench.evaluation.evaluator import BackgroundEvaluator, Evaluator, NumbersEvaluation
 from privrl_bench.evaluation.objective import VALUE
 from privrl_bench.functional.rng import Streams
 from privrl_bench.packs.offline.fixed_policies import FixedPolicy, is_trained
@@ -151,7 +150,8 @@ class DpIs(Algorithm):
         recorded = context.sources.transitions is not None
         who = "one user" if recorded else context.spec.one_user
         unit = Unit(f"{who}: all trajectories, each of at most {steps} steps, used once", 1)
-        return AlgorithmTerms(unit=unit, notes=notes)
+        plain = config.estimator == "per_decision"  # the other divides by the mean ratio
+        return AlgorithmTerms(unit=unit, notes=notes, result_scale=plain * context.privacy.clip)
 
     def blocks(self) -> tuple[Block, ...]:
         """One block, the row in units of c."""
@@ -230,21 +230,10 @@ class DpIs(Algorithm):
         """See `Algorithm.server`: the released means."""
         return State(state.round + 1, {"released": released.values["estimates"]})
 
-    def _std(self, r: int) -> float:
-        """Standard deviation of the noise in a released mean."""
-        return self._context.schedule.stds[r]["estimates"] / self._context.privacy.users
-
-    def noise_in_result(self, r: int) -> str:
-        """See `Algorithm.noise_in_result`."""
-        std = self._context.privacy.clip * self._std(r)
-        per = (
-            ", divided by the mean ratio / algo.cap" if self.config.estimator == "weighted" else ""
-        )
-        return f"{std:.3g} (standard deviation) in a value, beside that of the users{per}"
-
     def estimate(self, released: Tensor, r: int) -> Estimate:
         """The estimate of replica r in units of the return, from what was released [k] and public numbers."""
-        n, std = self._context.privacy.users, self._std(r)
+        n = self._context.privacy.users
+        std = self._context.schedule.stds[r]["estimates"] / n
         estimate = _ESTIMATES[self.config.estimator]
         found = estimate(released.double().tolist(), std, n, self.config.cap)
         center, c = self.config.center, self._context.privacy.clip
@@ -253,31 +242,6 @@ class DpIs(Algorithm):
 
 
 # --- its evaluation
-
-
-@dataclass(frozen=True)
-class ValueEvaluation:
-    """A released estimate; see `Evaluation`."""
-
-    estimate: Estimate
-    samples: ClassVar[tuple[()]] = ()
-
-    @property
-    def value(self) -> float:
-        """The value."""
-        return self.estimate.value
-
-    @property
-    def problem(self) -> str:
-        """Why it is invalid; empty if it is valid."""
-        return "" if math.isfinite(self.value) else "value invalid: it is not finite"
-
-    def metrics(self) -> dict[str, float]:
-        """All five numbers; empty if they are invalid."""
-        if self.problem:
-            return {}
-        names = (VALUE.metric, *(VALUE.interval or ()), "eval/behavior", "eval/ratio")
-        return dict(zip(names, self.estimate, strict=True))
 
 
 class ValueEvaluator(Evaluator):
@@ -307,9 +271,11 @@ class ValueEvaluator(Evaluator):
         round_index: int,
         scaling: FrozenScaling,
         ended: Sequence[int] = (),
-    ) -> list[ValueEvaluation]:
+    ) -> list[NumbersEvaluation]:
         """See `Evaluator.evaluate`."""
-        return [ValueEvaluation(self._algo.estimate(x, r)) for r, x in enumerate(policy_params)]
+        names = (VALUE.metric, *(VALUE.interval or ()), "eval/behavior", "eval/ratio")
+        found = [self._algo.estimate(x, r) for r, x in enumerate(policy_params)]
+        return [NumbersEvaluation(dict(zip(names, one, strict=True))) for one in found]
 
 
 EVALUATOR = ValueEvaluator

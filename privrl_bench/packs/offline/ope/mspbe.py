@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from torch import Tensor
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.registry import process_of, tables_of
 from privrl_bench.envs.scaling import FrozenScaling
-from privrl_bench.evaluation.evaluator import BackgroundEvaluator, Evaluator
+from privrl_bench.evaluation.evaluator import BackgroundEvaluator, Evaluator, NumbersEvaluation
 from privrl_bench.evaluation.objective import MSPBE, VALUE
 from privrl_bench.functional.rng import Streams
 from privrl_bench.packs.offline.ope.linear_evaluation import EvaluationAlgorithm, shares, unpadded
@@ -37,39 +37,6 @@ from privrl_bench.types import EnvSpec
 from privrl_bench.users.collectors.collector import BatchShape
 
 _REFERENCE_SEED, _REFERENCE_SIDE = 0, 2
-
-
-@dataclass(frozen=True)
-class MspbeEvaluation:
-    """The error of one replica's values; see `Evaluation`.
-
-    Attributes:
-        mspbe: in squared units of the value.
-        relative: mspbe / |average reward of the evaluated policy|; NaN if that is 0.
-        start: value of the start distribution.
-    """
-
-    mspbe: float
-    relative: float
-    start: float
-    samples: ClassVar[tuple[()]] = ()
-
-    @property
-    def value(self) -> float:
-        """The MSPBE; NaN if the evaluation is invalid."""
-        return math.nan if self.problem else self.mspbe
-
-    @property
-    def problem(self) -> str:
-        """Why the evaluation is invalid; empty if it is valid."""
-        return "" if math.isfinite(self.mspbe) else "MSPBE invalid: it is not finite"
-
-    def metrics(self) -> dict[str, float]:
-        """Both errors; empty if the evaluation is invalid."""
-        if self.problem:
-            return {}
-        found = {MSPBE.metric: self.mspbe, "eval/relative_mspbe": self.relative}
-        return found | {VALUE.metric: self.start}
 
 
 @dataclass(frozen=True)
@@ -176,13 +143,19 @@ class MspbeEvaluator(Evaluator):
         round_index: int,
         scaling: FrozenScaling,
         ended: Sequence[int] = (),
-    ) -> list[MspbeEvaluation]:
+    ) -> list[NumbersEvaluation]:
         """Errors of the values `policy_params` [R, d]; the other arguments change nothing."""
         average = abs(self._reference.reward)
         errors = mspbe(policy_params, self._reference.moments).tolist()
         starts = (policy_params.double() @ self._reference.start).tolist()
         return [
-            MspbeEvaluation(error, error / average if average > 0 else math.nan, start)
+            NumbersEvaluation(
+                {
+                    MSPBE.metric: error,
+                    "eval/relative_mspbe": error / average if average > 0 else math.nan,
+                    VALUE.metric: start,
+                }
+            )
             for error, start in zip(errors, starts, strict=True)
         ]
 

@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from privrl_bench.envs.scaling import FrozenScaling
-from privrl_bench.evaluation.evaluator import BackgroundEvaluator, Evaluator
+from privrl_bench.evaluation.evaluator import BackgroundEvaluator, Evaluator, NumbersEvaluation
 from privrl_bench.evaluation.objective import VALUE
-
-
-@dataclass(frozen=True)
-class StartValue:
-    """The mean value of the first states; see `Evaluation`."""
-
-    value: float
-    samples: ClassVar[tuple[()]] = ()
-
-    @property
-    def problem(self) -> str:
-        """Why it is invalid; empty if it is valid."""
-        return "" if math.isfinite(self.value) else "value invalid: it is not finite"
-
-    def metrics(self) -> dict[str, float]:
-        """The value; empty if it is invalid."""
-        return {} if self.problem else {VALUE.metric: self.value}
 
 
 class StartValueEvaluator(Evaluator):
@@ -56,9 +37,11 @@ class StartValueEvaluator(Evaluator):
         round_index: int,
         scaling: FrozenScaling,
         ended: Sequence[int] = (),
-    ) -> list[StartValue]:
+    ) -> list[NumbersEvaluation]:
         """See `Evaluator.evaluate`: of theta [R, d]."""
-        return [StartValue(x) for x in (policy_params @ self._start).tolist()]
+        return [
+            NumbersEvaluation({VALUE.metric: x}) for x in (policy_params @ self._start).tolist()
+        ]
 
 
 EVALUATOR = StartValueEvaluator
