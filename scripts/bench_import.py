@@ -25,7 +25,7 @@ else:
     import privrl_bench as pb
 
     names = {"user": "id", "order": "t", "obs": "a,b,c", "act": "act", "reward": "r", "done": "end"}
-    said = {"users": "simulated", "last_observation": "repeat"}
+    said = {"users": "simulated", "steps": T, "last_observation": "repeat"}
     start = time.perf_counter()
     pb.import_logs(
         "/".join(sys.argv[1:]), name=f"bench/{sys.argv[2].replace('.', '-')}-v0", **names, **said

@@ -238,6 +238,8 @@ class RecordedUsers(Users):
         mean, std = moments(self.data.trajectories, self.data.public)
         scales = (config.env.obs_mean, config.env.obs_std) == (mean.tolist(), std.tolist())
         taken = ["the scaling"] if scales else []
+        if self.data.trajectories.card.get("logs", {}).get("givers"):
+            taken.append("the ranges and choices of the columns")
         taken += [config.algo.traits.public_data] if config.algo.traits.public_data else []
         return f"their data give {', '.join(taken)}" if taken else "their data are not used"
 

@@ -289,3 +289,11 @@ def test_a_trained_policy_is_evaluated_on_logs_and_the_guarantee_says_what_it_le
         walked("dp_is", unknown, *of)
     two = walked("dp_is", unknown, *of, f"data.policy={folder}")
     assert "no coverage is claimed" in two.parts.gate.guarantee(0).notes["probabilities"]
+    with pytest.raises(ConfigError, match=r"^algo.model: .* has a policy, and no values"):
+        walked("dp_is", name, *of, f"algo.model={folder}")
+    words[0], words[3:] = "algo=dp_lstd", ["log=none", "privacy.z=0", "privacy.clip=1000"]
+    values = pb.run([*words, "algo.features=fourier", "algo.order=2"], quiet=True).folder
+    three = walked("dp_is", name, *of, f"algo.model={values}")
+    robust = three.parts.algo.estimate(three.state.tensors["released"][0], 0)
+    assert robust.value == pytest.approx(found.value, rel=0.1)
+    assert robust != found

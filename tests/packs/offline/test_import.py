@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import privrl_bench as pb
 from privrl_bench.cli.main import main
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.schema import DataConfig, EnvConfig
 from privrl_bench.envs.registry import env_spec
 from privrl_bench.packs.offline.datasets.minari_files import (
@@ -21,6 +22,7 @@ from privrl_bench.packs.offline.datasets.minari_files import (
     open_dataset,
 )
 from privrl_bench.packs.offline.stored_users import open_data
+from privrl_bench.training.plan import make_plan
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -378,3 +380,6 @@ def test_fewer_public_users_than_gave_the_ranges_are_refused(tmp_path) -> None:
         with pytest.raises(pb.ConfigError, match=r"data\.public: the ranges of .* 3 public users"):
             open_data(DataConfig(id="clinic/logs-v1", public=share, users=users), spec)
     assert open_data(DataConfig(id="clinic/logs-v1", public=0.3), spec).public_users == 3
+    words = ["algo=dp_lspi", "env=logs", "data.id=clinic/logs-v1", "data.public=0.3", "log=none"]
+    notes = make_plan([compose(words)]).gate.guarantee(0).notes
+    assert "their data give the scaling, the ranges and choices of the columns" in notes["dataset"]
