@@ -64,6 +64,9 @@ _DECLARED = (
         "released",
         "mean ratio of an episode; 1 if data cover a policy",
     ),
+    Metric(
+        "eval/clipped", "share", "down", "released", "episodes whose weighted return was clipped"
+    ),
     Metric("eval/mspbe", "value^2", "down", "released", "mean squared projected Bellman error"),
     Metric(
         "eval/relative_mspbe",

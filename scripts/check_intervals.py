@@ -51,7 +51,7 @@ def main() -> None:
         plain = [per_decision(one.tolist(), 0.0, n, CAP) for one in drawn]
         width = np.median([one.high - one.low for one in plain])
         for e in EPSILONS:
-            std = sigma[e] * 2.0 / n
+            std = sigma[e] * 5.0**0.5 / n
             noised = [one + rng.normal(0, std, one.shape) for one in drawn]
             made = [per_decision(one.tolist(), std, n, CAP) for one in noised]
             covered = np.mean([one.low <= truth <= one.high for one in made])
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def rows_of(words: list[str]) -> np.ndarray:
-    """[users, 4] rows of DP-IS, without noise."""
+    """[users, 5] rows of DP-IS, without noise."""
     trainer = Trainer(make_plan([compose([*words, "privacy.z=0"])]))
     algo, parts = trainer.parts.algo, []
     for users in trainer.collector.simulate():  # type: ignore[attr-defined]

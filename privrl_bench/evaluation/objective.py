@@ -108,7 +108,7 @@ VALUE = Objective(
     "high are the ends of a 90 % interval for the mean of returns that are clipped to the public range, over "
     "users and noise",
     interval_name="90 % interval",
-    beside=(("mean ratio", "eval/ratio"),),
+    beside=(("mean ratio", "eval/ratio"), ("clipped", "eval/clipped")),
 )
 OBJECTIVES = {one.name: one for one in (RETURN, MSPBE, AGREEMENT, VALUE)}
 

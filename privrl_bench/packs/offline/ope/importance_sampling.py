@@ -3,14 +3,15 @@
 With the ratios rho_t = pi(a_t | s_t) / pi_b(a_t | s_t), w_t = rho_0 ... rho_t of an episode (w_-1 = 1), and a
 model v of the values of pi, 0 without `algo.model`, the estimates of one episode are
 
-    x = v(s_0) + sum over t of gamma^t (w_t (r_t + gamma v(s_t+1)) - w_t-1 v(s_t))   doubly robust
+    x = sum over t of gamma^t (w_t r_t - (w_t - w_t-1) v(s_t))   doubly robust, the model's q(s, a) being v(s)
     y = sum over t of gamma^t r_t   of the policy that acted
 
 Both are clipped to center - c and center + c, c = privacy.clip; x' and y' are they in units of c around center.
 W is the last w of an episode, cut to `cap`, in units of it. x', y', A = W y' and B = W of a user are means over
 the user's episodes.
 
-per_decision: a user's row is (x', y', B, x'^2). Its norm is at most 2.
+per_decision: a user's row is (x', y', B, K, x'^2), K the share of episodes whose x was clipped. Its norm is at
+most sqrt(5).
     value = center + c mean(x'),  variance of the mean = (mean(x'^2) - mean(x')^2) / n + noise
     The mean of W is 1 if the data cover the policy. Where cap mean(B) is below 0.8, rare large ratios are
     missing and x is biased; above 1.25, behaviour probabilities are wrong: the interval is the whole range.
@@ -24,7 +25,7 @@ Guarantee: formal, for one user with all their episodes: one Gaussian release ab
 is a function of user u's trajectories and of public policies, and its norm is at most the block's clip.
 
 Source: Precup, Sutton and Singh 2000 (per-decision and weighted importance sampling), Jiang and Li 2016 (doubly
-robust), here with v alone.
+robust).
 """
 
 from __future__ import annotations
@@ -56,22 +57,23 @@ from privrl_bench.types import State, UserBatch
 
 _QUANTILE = 1.6449  # of a standard normal: 90 % lie within
 _FEW, _MANY = 0.8, 1.25  # mean ratios that are not 1
-_NORMS = {"per_decision": 2.0, "weighted": math.sqrt(6.0)}
-_SIZES = {"per_decision": 4, "weighted": 6}
+_NORMS = {"per_decision": math.sqrt(5.0), "weighted": math.sqrt(6.0)}
+_SIZES = {"per_decision": 5, "weighted": 6}
 
 
 class Estimate(NamedTuple):
-    """A value with the ends of its interval, that of the policy that acted, and the mean ratio W."""
+    """A value with the ends of its interval, that of the policy that acted, the means of W and of K."""
 
     value: float
     low: float
     high: float
     behavior: float
     ratio: float
+    clipped: float = 0.0
 
 
 def per_decision(released: Sequence[float], std: float, n: int, cap: float) -> Estimate:
-    """In units of c around the center, from the means of (x', y', B, x'^2).
+    """In units of c around the center, from the means of (x', y', B, K, x'^2).
 
     Args:
         released: the means over n users.
@@ -79,12 +81,12 @@ def per_decision(released: Sequence[float], std: float, n: int, cap: float) -> E
         n: number of users.
         cap: unit of B.
     """
-    x, y, ratio, square = released
+    x, y, ratio, clipped, square = released
     if cap * (ratio + std) < _FEW or cap * (ratio - std) > _MANY:
-        return Estimate(x, -1.0, 1.0, y, cap * ratio)
+        return Estimate(x, -1.0, 1.0, y, cap * ratio, clipped)
     spread = min(max(square + std - x * x, 0.0), max(1.0 - x * x, 0.0))
     half = _QUANTILE * math.sqrt(spread / n + std**2)
-    return Estimate(x, x - half, x + half, y, cap * ratio)
+    return Estimate(x, x - half, x + half, y, cap * ratio, clipped)
 
 
 def weighted(released: Sequence[float], std: float, n: int, cap: float) -> Estimate:
@@ -133,8 +135,8 @@ class DpIs(Algorithm):
         """The unit is a user with all trajectories; how given policies and values were made is not covered."""
         config, context = self.config, self._context
         notes = {
-            "interval": "for the mean of returns clipped to algo.center - privacy.clip and + privacy.clip; "
-            "it is one for the value if no weighted return is outside"
+            "interval": "for the mean of weighted returns, clipped to algo.center +- privacy.clip; it is one "
+            "for the value if none is clipped"
         }
         given = {"algo.target": config.target, "algo.model": config.model}
         given["data.policy"] = context.behavior_policy
@@ -172,24 +174,22 @@ class DpIs(Algorithm):
         Guarantee: row u is a function of user u's trajectories and public policies; its norm is at most
         the block's clip.
         """
-        x, y, a, b = self._estimates(users)
-        parts = {"per_decision": (x, y, b, x * x), "weighted": (a, y, b, b * b, a * b, a * a)}
+        x, y, a, b, k = self._estimates(users)
+        parts = {"per_decision": (x, y, b, k, x * x), "weighted": (a, y, b, b * b, a * b, a * a)}
         rows = torch.stack(parts[self.config.estimator], dim=-1)
         return Contribution({"estimates": rows.float()}, users.valid & torch.isfinite(rows).all(-1))
 
     def _estimates(self, users: UserBatch) -> tuple[Tensor, ...]:
-        """Means [R, U] over a user's episodes of x', y', W y' and W; float64."""
-        rho, gamma = self._ratios(users), self.config.gamma
-        before, after = self._model(users.obs), self._model(users.next_obs)
-        after = torch.where(users.done, 0.0, after)
+        """Means [R, U] over a user's episodes of x', y', W y', W and whether x was clipped; float64."""
+        rho, gamma, values = self._ratios(users), self.config.gamma, self._model(users.obs)
         zero = torch.zeros_like(rho[..., 0])
-        w, discount, x, y, episodes = zero + 1.0, zero + 1.0, before[..., 0], zero, zero
-        total = [zero] * 4
+        w, discount, x, y, episodes = zero + 1.0, zero + 1.0, zero, zero, zero
+        total = [zero] * 5
         for t in range(rho.shape[-1]):
             there, ends = users.mask[..., t], users.mask[..., t] & users.done[..., t]
             reward, was = users.rewards[..., t].double(), w
             w = w * rho[..., t]
-            gain = w * (reward + gamma * after[..., t]) - was * before[..., t]
+            gain = w * reward - (w - was) * values[..., t]
             x = torch.where(there, x + discount * gain, x)
             y = torch.where(there, y + discount * reward, y)
             discount = discount * gamma
@@ -197,12 +197,11 @@ class DpIs(Algorithm):
                 continue
             one, acted = self._clipped(x), self._clipped(y)
             ratio = (w / self.config.cap).clamp(0.0, 1.0)
-            found = (one, acted, ratio * acted, ratio)
+            found = (one, acted, ratio * acted, ratio, (one.abs() >= 1.0).double())
             total = [old + torch.where(ends, z, 0.0) for old, z in zip(total, found, strict=True)]
             episodes = episodes + ends
-            follows = before[..., min(t + 1, rho.shape[-1] - 1)]
             w, discount = torch.where(ends, 1.0, w), torch.where(ends, 1.0, discount)
-            x, y = torch.where(ends, follows, x), torch.where(ends, 0.0, y)
+            x, y = torch.where(ends, 0.0, x), torch.where(ends, 0.0, y)
         return tuple(z / episodes.clamp_min(1.0) for z in total)
 
     def _clipped(self, x: Tensor) -> Tensor:
@@ -238,7 +237,7 @@ class DpIs(Algorithm):
         found = estimate(released.double().tolist(), std, n, self.config.cap)
         center, c = self.config.center, self._context.privacy.clip
         value, low, high, acted = (center + c * min(max(x, -1.0), 1.0) for x in found[:4])
-        return Estimate(value, low, high, acted, found.ratio)
+        return Estimate(value, low, high, acted, *found[4:])
 
 
 # --- its evaluation
@@ -273,7 +272,13 @@ class ValueEvaluator(Evaluator):
         ended: Sequence[int] = (),
     ) -> list[NumbersEvaluation]:
         """See `Evaluator.evaluate`."""
-        names = (VALUE.metric, *(VALUE.interval or ()), "eval/behavior", "eval/ratio")
+        names = (
+            VALUE.metric,
+            *(VALUE.interval or ()),
+            "eval/behavior",
+            "eval/ratio",
+            "eval/clipped",
+        )
         found = [self._algo.estimate(x, r) for r, x in enumerate(policy_params)]
         return [NumbersEvaluation(dict(zip(names, one, strict=True))) for one in found]
 
