@@ -204,7 +204,7 @@ def _make_walk(root: Path) -> None:
     """40 users of two episodes each, without a simulator."""
     from unittest import mock
 
-    with mock.patch.object(sys, "path", [str(HERE / "packs" / "offline"), *sys.path]):
+    with mock.patch.object(sys, "path", [str(HERE), *sys.path]):
         from walk_logs import walk_logs
     with mock.patch.dict(os.environ, MINARI_DATASETS_PATH=str(root)):
         walk_logs("golden/walk-v0", users=40, episodes=2)

@@ -61,7 +61,10 @@ def make_unchecked(config: EnvConfig) -> Any:
         ConfigError: They cannot be made.
     """
     if not simulated(config.kind):
-        raise ConfigError("env", f"{config.name} has no simulator (env.kind={config.kind})")
+        raise ConfigError(
+            "env",
+            f"{config.name} has no simulator (env.kind={config.kind}); algo=dp_is estimates a value of logs",
+        )
     make = functools.partial(_make_dmc if config.kind == "dmc" else _make_gym, config)
     if not config.wrappers:
         return make()

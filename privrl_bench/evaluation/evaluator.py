@@ -53,9 +53,11 @@ class NumbersEvaluation:
 
     Attributes:
         numbers: declared metrics by name. The evaluation is invalid if the first is not finite.
+        why: why it is not.
     """
 
     numbers: dict[str, float]
+    why: str = "it is not finite"
     samples: ClassVar[tuple[()]] = ()
 
     @property
@@ -68,7 +70,7 @@ class NumbersEvaluation:
     def problem(self) -> str:
         """See `Evaluation.problem`."""
         name = next(iter(self.numbers)).removeprefix("eval/")
-        return f"{name} invalid: it is not finite" if math.isnan(self.value) else ""
+        return f"{name} invalid: {self.why}" if math.isnan(self.value) else ""
 
     def metrics(self) -> dict[str, float]:
         """See `Evaluation.metrics`."""

@@ -103,7 +103,7 @@ VALUE = Objective(
     unit="reward",
     label="estimated value",
     form=".1f",
-    note="Value: mean over seeds of the released estimate of the discounted return of a policy",
+    note="Value: mean over seeds of the released estimate of the return of a policy, discounted by algo.gamma",
     definition="estimated discounted return of the evaluated policy {after}, by importance sampling; low and "
     "high are the ends of a 90 % interval for the mean of returns that are clipped to the public range, over "
     "users and noise",

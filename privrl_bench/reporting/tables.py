@@ -229,9 +229,7 @@ def definitions(rows: Sequence[Group]) -> list[str]:
     if any(1 < row.seeds < FEWEST for row in rows):
         names.append(f"the range of the seeds' values where they are fewer than {FEWEST}")
     if any(row.seeds == 1 and row.spread[2] for row in rows):
-        names.append(
-            "for one seed its 95 % bootstrap interval over the episodes of its final evaluation"
-        )
+        names.append("for one seed the interval of its final evaluation")
     what = "; ".join(dict.fromkeys(row.measure.note for row in rows)) or RETURN.note
     steps = dict.fromkeys(f"{_steps(row):,} of {row.algo} on {row.env}" for row in rows)
     notes = [f"{what}{', with ' if names else ''}{'; '.join(names)}."]

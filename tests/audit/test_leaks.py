@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from walk_logs import config_of as logged
+from walk_logs import walk_logs
 
 from privrl_bench.algorithms.base import Schedule
 from privrl_bench.algorithms.pooled_algorithm import POOLED
@@ -248,6 +250,12 @@ def test_counts_that_stay_behind_are_found(monkeypatch):
     assert "state counts" in report.undeclared
 
 
+@cache
+def walks():
+    """A dataset beside that of the session, with discrete actions."""
+    return walk_logs("walks/leaks-v0", users=40)
+
+
 def as_shipped(algo, sets, texts):
     """One small run with an algorithm's own values."""
     if algo == "mean_return":
@@ -255,8 +263,10 @@ def as_shipped(algo, sets, texts):
         return compose([f"algo={algo}", *few, f"algo.policy={POLICY}", "rounds=8"])
     if algo in TABULAR:
         return swim(f"algo={algo}")
-    if algo_schema(algo).traits.releases == "values":
+    if algo_schema(algo).traits.releases in ("values", "estimate"):
         return chained(f"algo={algo}")
+    if algo == "dp_lspi":
+        return logged(algo, walks())
     if Data.TEXTS in algo_schema(algo).traits.data:
         few = ("env.text.min_characters=0", "env.text.holdout=8", "env.text.new_tokens=6")
         few = (*few, "privacy.users_per_round=3", "eval.episodes=1", "env.text.prompt_tokens=[1,4]")
@@ -464,7 +474,9 @@ def test_a_run_of_too_few_rounds_on_a_dataset_names_its_key(sets):
 @pytest.mark.parametrize(
     "env",
     rest_slow(
-        sorted(e for e in set(choices("env")) - GENERIC if not e.startswith("sentiment")),
+        sorted(
+            e for e in set(choices("env")) - GENERIC - {"logs"} if not e.startswith("sentiment")
+        ),
         "cartpole",
     ),
 )

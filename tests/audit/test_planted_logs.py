@@ -1,22 +1,15 @@
 """Defects planted in the algorithms for recorded users: the leak test names each."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from test_planted_paths import assert_caught, mean_reward, remembering, serving
+from walk_logs import config_of, walk_logs
 
+from privrl_bench.composition.compose import compose
 from privrl_bench.packs.offline.learning.dp_bc import DpBc
 from privrl_bench.packs.offline.learning.dp_lspi import DpLspi
 from privrl_bench.packs.offline.ope.importance_sampling import DpIs
-
-sys.path.append(str(Path(__file__).parents[1] / "packs" / "offline"))
-from evaluation_runs import SWIM
-from evaluation_runs import config_of as simulated
-from walk_logs import config_of, walk_logs
-
-sys.path.pop()
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +19,10 @@ def datasets(tmp_path, monkeypatch):
 
 def config(kind):
     if kind is DpIs:
-        return simulated("algo=dp_is", *SWIM, "algo.center=0.5", "privacy.clip=0.5")
+        users = ("data.policy=uniform", "privacy.population=20", "rounds=1")
+        return compose(
+            ["algo=dp_is", "env=riverswim", *users, "algo.center=0.5", "privacy.clip=0.5"]
+        )
     words = ("rounds=4", "privacy.users_per_round=20", "algo.hidden=[4]") if kind is DpBc else ()
     name = {DpBc: "dp_bc", DpLspi: "dp_lspi"}[kind]
     return config_of(name, walk_logs("walks/b-v0", users=60), *words)

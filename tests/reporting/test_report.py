@@ -299,7 +299,7 @@ def test_one_seed_has_the_interval_over_its_episodes_with_their_number(tmp_path)
     text = markdown(summarise(load_runs(tmp_path)))
     assert "return (95 % interval over 10 episodes)" in text
     assert "29.9 (23.1 to 33.0) " in text
-    assert "for one seed its 95 % bootstrap interval over the episodes" in text
+    assert "for one seed the interval of its final evaluation" in text
     for seed in range(5):
         write_run(tmp_path / str(seed), seed=seed, final=200.0 + seed, z=2.0)
     both = markdown(summarise(load_runs(tmp_path)))

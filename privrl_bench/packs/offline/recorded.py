@@ -189,8 +189,8 @@ class RecordedUsers(Users):
         if target not in (None, run.data.policy) and not known:
             raise ConfigError(
                 "data.id",
-                f"{data.name} has no behaviour probabilities, which importance ratios to algo.target={target} "
-                "need; privrl collect policy=... writes data with them",
+                f"{data.name} has no behaviour probabilities, which algo.target={target} needs: give them to "
+                "privrl import, or estimate them with algo=dp_bc, whose run is then data.policy",
             )
 
     def needed(self, rounds: int) -> int | None:

@@ -113,7 +113,14 @@ def slowly(algo, users, model):
 
 @pytest.mark.parametrize("estimator", ["per_decision", "weighted"])
 def test_rows_are_those_of_the_definition_and_none_is_longer_than_the_clip(target, estimator):
-    words = (*RUN, target, f"algo.estimator={estimator}", "algo.gamma=0.9", "algo.cap=3")
+    words = (
+        *RUN,
+        target,
+        f"algo.estimator={estimator}",
+        "algo.gamma=0.9",
+        "algo.cap=3",
+        "privacy.z=0",
+    )
     algo = parts_of(*words).algo
     state = algo.init([None])
     (block,) = algo.blocks()
@@ -204,13 +211,32 @@ def test_intervals_cover_the_mean_of_the_clipped_returns(n, z, kind):
     assert hits / trials > 0.9 - 3 * math.sqrt(0.09 / trials)
 
 
-def test_a_policy_that_the_data_do_not_cover_has_the_whole_range():
-    found = dp_is.per_decision([0.1, 0.3, 0.05, 0.0, 0.2], 1e-4, 1000, 10.0)
-    assert (found.value, found.low, found.high, found.ratio) == (0.1, -1.0, 1.0, 0.5)
-    wrong = dp_is.per_decision([0.1, 0.3, 0.5, 0.0, 0.2], 1e-4, 1000, 10.0)
-    assert (wrong.low, wrong.high) == (-1.0, 1.0)
-    lost = dp_is.weighted([0.0, 0.3, 0.001, 0.0, 0.0, 0.0], 1e-3, 1000, 10.0)
-    assert (lost.low, lost.high) == (-1.0, 1.0)
+@pytest.mark.parametrize(
+    "found",
+    [
+        dp_is.per_decision([0.1, 0.3, 0.05, 0.0, 0.2], 1e-4, 1000, 10.0),
+        dp_is.per_decision([0.1, 0.3, 0.5, 0.0, 0.2], 1e-4, 1000, 10.0),
+        dp_is.per_decision([0.1, 0.3, -0.02, 0.0, 0.2], 1e-4, 1000, 10.0),
+        dp_is.weighted([0.0, 0.3, 0.001, 0.0, 0.0, 0.0], 1e-3, 1000, 10.0),
+        dp_is.weighted([0.0, 0.3, 0.5, 0.0, 0.0, 0.0], 1e-3, 1000, 10.0),
+    ],
+)
+def test_of_a_policy_that_the_data_do_not_cover_there_is_no_value(found):
+    assert math.isnan(found.value)
+    assert found.behavior == 0.3
+
+
+def test_a_run_without_a_value_fails_and_says_why(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
+    monkeypatch.chdir(tmp_path)
+    name = walk_logs("walks/b-v0", users=500)
+    words = ["algo=dp_lspi", "env=logs", f"data.id={name}", "log=none", "privacy.z=0"]
+    folder = pb.run(words, quiet=True).folder  # greedy: nearly no episode does all that it does
+    words[0] = "algo=dp_is"
+    with pytest.raises(pb.RunFailed, match=r"value invalid: the mean ratio is .* do not cover"):
+        pb.run([*words, f"algo.target={folder}", "algo.center=0.5", "privacy.clip=0.5"], quiet=True)
+    with pytest.raises(ConfigError, match=r"^algo.cap: 1000 gives the mean ratio"):
+        pb.run([*words[:4], f"algo.target={folder}", "privacy.z=1", "algo.cap=1000"], quiet=True)
 
 
 # --- privacy

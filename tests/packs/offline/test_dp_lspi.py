@@ -155,7 +155,8 @@ def test_the_deviation_of_a_value_is_that_of_noise_in_the_released_numbers():
 def test_actions_that_are_rare_are_valued_less_with_pessimism(pessimism):
     """Who acted went right in 97 of 100 steps; the value of left is less certain."""
     name = walk_logs("walks/b-v0", right=0.97)
-    one = trained("dp_lspi", name, "privacy.z=0", f"algo.pessimism={pessimism}")
+    words = ("privacy.z=0", "algo.features=8", f"algo.pessimism={pessimism}")
+    one = trained("dp_lspi", name, *words)
     seen = one.parts.algo._states.float()
     actor = one.state.tensors["actor"].unflatten(-1, (2, -1))[0]
     raw = one.parts.algo._context.sources.transitions.obs

@@ -193,6 +193,15 @@ def test_ranges_are_those_of_the_public_users_alone(tmp_path: Path) -> None:
     assert again.ranges == found.ranges
 
 
+def test_rows_outside_the_ranges_are_counted(tmp_path: Path) -> None:
+    found, _ = made(
+        write(tmp_path / "logs.csv", rows_of()), ranges={**RANGES, "a": {"low": 2, "high": 5}}
+    )
+    count = sum(not 2 <= row["a"] <= 5 for row in rows_of())
+    assert found.outside == {"a": count}
+    assert f"outside  a: {count:,} rows outside its range" in found.lines()
+
+
 def test_probabilities_of_the_actions_are_kept(tmp_path: Path) -> None:
     _, data = made(write(tmp_path / "logs.csv", rows_of()), behavior_prob="p")
     assert data.behavior_probs is not None
@@ -342,12 +351,15 @@ def test_the_command_prints_what_was_made_and_a_name_is_taken_once(tmp_path, cap
     file = write(tmp_path / "logs.csv", rows_of())
     words = "--user id --order t --obs a,b --act act --reward r --done end --users real --steps 6"
     line = ["import", str(file), *words.split(), "--last-observation", "repeat"]
+    assert main([*line, "--name", "clinic/logs-v1"]) == 2
+    assert "--public: which share of the real users is public?" in capsys.readouterr().err
     assert main([*line, "--name", "clinic/logs-v1", "--public", "0.5"]) == 0
     out = capsys.readouterr().out
     assert "imported 24 steps in 8 episodes of 4 users\n" in out
     assert "of the public users; change them with --ranges" in out
-    assert "privrl plan algo=dp_lspi env=logs data.id=clinic/logs-v1" in out
-    assert main([*line, "--name", "clinic/logs-v1"]) == 2
+    assert "observes a, b=x, b=y\nactions  0 is hi, 1 is lo\n" in out
+    assert "data.id=clinic/logs-v1 privacy.noise=secure log=none\n" in out
+    assert main([*line, "--name", "clinic/logs-v1", "--public", "0.5"]) == 2
     assert "clinic/logs-v1 exists already at" in capsys.readouterr().err
 
 

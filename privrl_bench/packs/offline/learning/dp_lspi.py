@@ -1,9 +1,9 @@
 """Least-squares policy iteration from one noised release about recorded trajectories.
 
 phi are d functions of a scaled observation: the principal components, of unit variance on the public users'
-states, of all monomials up to degree 2 or of random Fourier features; at most `features` of them, and none
-whose variance is below 1e-4 of the largest. After a terminated step phi is 0. With w = 1 / (number of steps of
-the user), for each action a
+states, of all monomials up to degree 2 or of random Fourier features; at most `features` of them (by default
+the fewer, the fewer users, as noise hides more), and none whose variance is below 1e-4 of the largest. After a
+terminated step phi is 0. With w = 1 / (number of steps of the user), for each action a
 
     S_a = sum over the user's steps with a of w phi phi^T      N_a = sum w phi (phi' - phi)^T
     R_a = sum w phi r
@@ -114,7 +114,8 @@ class DpLspi(Algorithm):
         second = (raw * share[:, None]).mT @ raw / len(lengths)
         size, vectors = torch.linalg.eigh(second)
         size, vectors = size.flip(0), vectors.flip(1)
-        d = min(config.features, int((size > _INDEPENDENT * size[0]).sum()))
+        few = min(max(int(math.sqrt(context.privacy.users / 20)), 3), 15)
+        d = min(config.features or few, int((size > _INDEPENDENT * size[0]).sum()))
         # [K, d], from raw features to phi.
         self._mix = (vectors / size.clamp_min(1e-30).sqrt())[:, :d].float()
         self._d, rewards, count = d, public.rewards, context.spec.actions

@@ -39,7 +39,8 @@ class DpLspiConfig(AlgoConfig):
     )
 
     name: str = "dp_lspi"
-    features: int = integer(15, most=1000)  # d, at most
+    # d, at most; null: sqrt(n / 20) for n users, from 3 to 15
+    features: int | None = integer(None, most=1000)
     basis: str = choice("fourier", ("fourier", "quadratic"))
     frequency: float = positive(0.33)  # of the Fourier features
     ridge: float = nonnegative(1.0)  # in units of half the expected norm of the noise in S

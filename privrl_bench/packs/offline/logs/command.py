@@ -20,9 +20,16 @@ from privrl_bench.packs.offline.datasets.minari_files import (
     write_minari,
 )
 from privrl_bench.packs.offline.datasets.trajectories import Trajectories
-from privrl_bench.packs.offline.datasets.user_keys import OURS
+from privrl_bench.packs.offline.datasets.user_keys import OURS, REAL
 from privrl_bench.packs.offline.logs.ranges import read_ranges
-from privrl_bench.packs.offline.logs.steps import Columns, Conventions, cut, dataset, read_rows
+from privrl_bench.packs.offline.logs.steps import (
+    Columns,
+    Conventions,
+    cut,
+    dataset,
+    outside,
+    read_rows,
+)
 from privrl_bench.training.crash import guarded
 
 ABOUT = """Make a dataset of logs: a table with a row for each step, as CSV, Parquet or JSON lines.
@@ -72,7 +79,7 @@ def _import(words: Sequence[str], prog: str) -> int:
     parser.add_argument("--open-end", help="of episodes without an end: terminated or truncated")
     parser.add_argument("--gaps", default="refuse", help="missing steps: refuse or allow")
     parser.add_argument("--ranges", metavar="FILE", help="YAML with public ranges and choices")
-    parser.add_argument("--public", type=float, default=0.01, help="share of public users (0.01)")
+    parser.add_argument("--public", type=float, help="share of public users (0.01 if simulated)")
     parser.add_argument("--minari", action="store_true", help="write Minari's HDF5 files, slower")
     parser.add_argument("--name", required=True, help="of the dataset, as clinic/logs-v1")
     options = {name: x for name, x in vars(parser.read(words)).items() if x is not None}
@@ -90,26 +97,44 @@ class Imported:
         users, episodes, steps: their numbers.
         ranges: column -> range or choices.
         proposed: the ranges are those of the public users.
+        outside: column -> how many rows are outside its range; private, as all counts here.
+        observations: names of the numbers of an observation, in order.
+        choices: names of the actions, by their numbers; empty for numbers.
     """
 
     def __init__(
-        self, name: str, folder: Path, counts: tuple[int, int, int], about: dict[str, Any]
+        self,
+        name: str,
+        folder: Path,
+        counts: tuple[int, int, int],
+        about: dict[str, Any],
+        real: bool,
     ):
         self.name, self.folder = name, folder
         self.users, self.episodes, self.steps = counts
         self.ranges, self.proposed = about["ranges"], about["givers"] > 0
+        self.outside: dict[str, int] = {}
+        self.observations, self.choices = about["observations"], about["choices"]
+        self._secure = " privacy.noise=secure log=none" if real else ""
 
     def lines(self) -> list[str]:
         """What the command prints."""
         counts = f"{self.steps:,} steps in {self.episodes:,} episodes of {self.users:,} users"
         whose = "of the public users; change them with --ranges" if self.proposed else "as given"
+        acts = [f"{k} is {one}" for k, one in enumerate(self.choices)]
         text = yaml.safe_dump(self.ranges, sort_keys=False, default_flow_style=None)
         return [
             f"imported {counts}",
             f"ranges   {whose}",
             *(f"         {line}" for line in text.splitlines()),
+            *(
+                f"outside  {name}: {count:,} rows outside its range"
+                for name, count in self.outside.items()
+            ),
+            f"observes {', '.join(self.observations)}",
+            *([f"actions  {', '.join(acts)}"] if acts else []),
             f"dataset  {self.folder}",
-            f"next     privrl plan algo=dp_lspi env=logs data.id={self.name}",
+            f"next     privrl plan algo=dp_lspi env=logs data.id={self.name}{self._secure}",
         ]
 
 
@@ -120,7 +145,7 @@ def import_logs(
     obs: str | Sequence[str],
     act: str | Sequence[str],
     ranges: str | Path | Mapping[str, Any] | None = None,
-    public: float = 0.01,
+    public: float | None = None,
     minari: bool = False,
     **options: Any,
 ) -> Imported:
@@ -137,7 +162,7 @@ def import_logs(
         obs: columns of observations.
         act: column of the action, or several of numbers.
         ranges: public ranges and choices, a YAML file or its content; None: those of the public users.
-        public: share of public users, in (0, 1).
+        public: share of public users, in (0, 1), whom epsilon does not cover; None: 0.01 of simulated ones.
         minari: write Minari's files, which take about 1 ms an episode.
         **options: other columns (`user`, `order`, `reward`, `done`, `truncated`, `episode`, `behavior_prob`)
             and what no log says (`users`, `steps`, `last_observation`, `open_end`, `gaps`), as of the
@@ -154,8 +179,14 @@ def import_logs(
     check_id(name)
     folder = datasets_root() / name
     if folder.exists():
-        raise ConfigError("--name", f"{name} exists already at {folder}; choose another")
+        raise ConfigError(
+            "--name", f"{name} exists already at {folder}; choose another, or delete it"
+        )
     known = None if ranges is None else read_ranges(ranges, (*columns.obs, *columns.action))
+    if public is None and known is None and terms.users == REAL:
+        rule = "which share of the real users is public? Epsilon does not cover them, and their data give"
+        raise ConfigError("--public", f"{rule} the ranges; or give --ranges")
+    public = 0.01 if public is None else public
     if not 0 < public < 1:
         raise ConfigError("--public", f"must be above 0 and below 1, got {public:g}")
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -168,7 +199,10 @@ def import_logs(
         else:
             made.save((inside / "dataset" / LOGS).parent)
             os.rename(inside / "dataset", folder)
-    return Imported(name, folder, (len(rows.names), made.episodes, made.steps), made.card["logs"])
+        counts, about = (len(rows.names), made.episodes, made.steps), made.card["logs"]
+        found = Imported(name, folder, counts, about, terms.users == REAL)
+        found.outside = outside(rows, about["ranges"], columns.obs)
+    return found
 
 
 _OPTIONS = (

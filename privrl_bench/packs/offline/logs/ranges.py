@@ -67,6 +67,16 @@ class PublicRanges:
         assert isinstance(one, Choices)
         return one
 
+    def names(self, columns: Sequence[str]) -> list[str]:
+        """Names of the numbers of these columns in an observation, `plan=basic` of a choice."""
+        found: list[str] = []
+        for name in columns:
+            said = self.known[name]
+            found += (
+                [f"{name}={one}" for one in said.names] if isinstance(said, Choices) else [name]
+            )
+        return found
+
     def spaces(self, obs: Sequence[str], action: Sequence[str]) -> dict[str, str]:
         """Spaces of observations and actions, as Minari's metadata have them."""
         from gymnasium import spaces

@@ -327,10 +327,25 @@ def dataset(
         givers = len(chosen)
     made = _arrays(rows, cuts, columns, terms, ranges, folder)
     about = {"ranges": ranges.to_dict(), "steps": terms.steps, "givers": givers}
+    choices = ranges.choices_of(columns.action)
+    about |= {
+        "observations": ranges.names(columns.obs),
+        "choices": choices.names if choices else [],
+    }
     made.card = {"minari": {"users": terms.users, **ranges.spaces(columns.obs, columns.action)}}
     made.card["logs"] = about
     made.labels = {OURS: [rows.names[u] for u in episode_users]}
     return made
+
+
+def outside(rows: LogRows, ranges: dict[str, Any], columns: Sequence[str]) -> dict[str, int]:
+    """Of columns of numbers, how many rows are outside their range, if any."""
+    found = {}
+    for name in columns:
+        if isinstance(ranges[name], dict):
+            values, said = rows.values[name], ranges[name]
+            found[name] = int(np.count_nonzero((values < said["low"]) | (values > said["high"])))
+    return {name: count for name, count in found.items() if count}
 
 
 def _arrays(

@@ -14,9 +14,9 @@ per_decision: a user's row is (x', y', B, K, x'^2), K the share of episodes whos
 most sqrt(5).
     value = center + c mean(x'),  variance of the mean = (mean(x'^2) - mean(x')^2) / n + noise
     The mean of W is 1 if the data cover the policy. Where cap mean(B) is below 0.8, rare large ratios are
-    missing and x is biased; above 1.25, behaviour probabilities are wrong: the interval is the whole range.
+    missing and x is biased; above 1.25, behaviour probabilities are wrong: then there is no value.
 weighted (weighted importance sampling): the row is (A, y', B, B^2, A B, A^2). Its norm is at most sqrt(6).
-    value = center + c V,  V = mean(A) / mean(B),  variance by the delta method; above 1.25 as before
+    value = center + c V,  V = mean(A) / mean(B),  variance by the delta method; no value above 1.25
 
 The 90 % interval is normal, for the mean of the clipped estimates over the distribution that the users are
 from. The second moments have noise, so that their upper ends (one standard deviation) are used.
@@ -57,6 +57,7 @@ from privrl_bench.types import State, UserBatch
 
 _QUANTILE = 1.6449  # of a standard normal: 90 % lie within
 _FEW, _MANY = 0.8, 1.25  # mean ratios that are not 1
+_BLUR = 0.3  # most noise in a mean ratio
 _NORMS = {"per_decision": math.sqrt(5.0), "weighted": math.sqrt(6.0)}
 _SIZES = {"per_decision": 5, "weighted": 6}
 
@@ -73,7 +74,7 @@ class Estimate(NamedTuple):
 
 
 def per_decision(released: Sequence[float], std: float, n: int, cap: float) -> Estimate:
-    """In units of c around the center, from the means of (x', y', B, K, x'^2).
+    """In units of c around the center, from the means of (x', y', B, K, x'^2); NaN where they give no value.
 
     Args:
         released: the means over n users.
@@ -82,18 +83,18 @@ def per_decision(released: Sequence[float], std: float, n: int, cap: float) -> E
         cap: unit of B.
     """
     x, y, ratio, clipped, square = released
-    if cap * (ratio + std) < _FEW or cap * (ratio - std) > _MANY:
-        return Estimate(x, -1.0, 1.0, y, cap * ratio, clipped)
+    if not cap * (ratio + std) > _FEW or not cap * (ratio - std) < _MANY:
+        return Estimate(math.nan, -1.0, 1.0, y, cap * ratio, clipped)
     spread = min(max(square + std - x * x, 0.0), max(1.0 - x * x, 0.0))
     half = _QUANTILE * math.sqrt(spread / n + std**2)
     return Estimate(x, x - half, x + half, y, cap * ratio, clipped)
 
 
 def weighted(released: Sequence[float], std: float, n: int, cap: float) -> Estimate:
-    """From the means of (A, y', B, B^2, A B, A^2), as above; the whole range where B is lost in the noise."""
+    """From the means of (A, y', B, B^2, A B, A^2), as above; no value where B is lost in the noise."""
     top, y, weight, one, first, second = released
     if weight <= 3.0 * std or cap * (weight - std) > _MANY:
-        return Estimate(0.0, -1.0, 1.0, y, cap * weight)
+        return Estimate(math.nan, -1.0, 1.0, y, cap * weight)
     v = min(max(top / weight, -1.0), 1.0)
     spread = second - 2.0 * v * first + v * v * one + std * math.sqrt(1.0 + 4.0 * v**2 + v**4)
     variance = (max(spread, 0.0) / n + (1.0 + v * v) * std**2) / weight**2
@@ -161,7 +162,18 @@ class DpIs(Algorithm):
         return (Block("estimates", _SIZES[kind], _NORMS[kind]),)
 
     def init(self, streams: list[Streams]) -> State:
-        """See `Algorithm.init`: zeros."""
+        """See `Algorithm.init`: zeros.
+
+        Raises:
+            ConfigError: the noise in the mean ratio is so large that it says nothing.
+        """
+        n, cap = self._context.privacy.users, self.config.cap
+        most = max(one["estimates"] for one in self._context.schedule.stds)
+        if self._target is not None and cap * most / n > _BLUR:
+            what = f"{cap:g} gives the mean ratio, which has to be near 1, noise of {cap * most / n:.2g}"
+            raise ConfigError(
+                "algo.cap", f"{what}; lower it, or take more users or a larger epsilon"
+            )
         return State(0, {"released": torch.zeros(len(streams), _SIZES[self.config.estimator])})
 
     def actor(self, state: State) -> Tensor:
@@ -234,13 +246,25 @@ class DpIs(Algorithm):
         n = self._context.privacy.users
         std = self._context.schedule.stds[r]["estimates"] / n
         estimate = _ESTIMATES[self.config.estimator]
-        found = estimate(released.double().tolist(), std, n, self.config.cap)
+        means = released.double().tolist()
+        if self._target is None:
+            means[2] = 1.0 / self.config.cap  # all ratios are 1
+        found = estimate(means, std, n, self.config.cap)
         center, c = self.config.center, self._context.privacy.clip
-        value, low, high, acted = (center + c * min(max(x, -1.0), 1.0) for x in found[:4])
+        inside = (x if math.isnan(x) else min(max(x, -1.0), 1.0) for x in found[:4])
+        value, low, high, acted = (center + c * x for x in inside)
         return Estimate(value, low, high, acted, *found[4:])
 
 
 # --- its evaluation
+
+
+def _why(found: Estimate) -> str:
+    """Why there is no value."""
+    return (
+        f"the mean ratio is {found.ratio:.3g} and has to be near 1, so the logs do not cover the policy; "
+        f"behaviour {found.behavior:.4g}; see docs/guides/logs.md"
+    )
 
 
 class ValueEvaluator(Evaluator):
@@ -280,7 +304,7 @@ class ValueEvaluator(Evaluator):
             "eval/clipped",
         )
         found = [self._algo.estimate(x, r) for r, x in enumerate(policy_params)]
-        return [NumbersEvaluation(dict(zip(names, one, strict=True))) for one in found]
+        return [NumbersEvaluation(dict(zip(names, one, strict=True)), _why(one)) for one in found]
 
 
 EVALUATOR = ValueEvaluator
