@@ -102,7 +102,7 @@ VALUE = Objective(
     direction="up",
     unit="reward",
     label="estimated value",
-    form=".1f",
+    form=".4g",
     note="Value: mean over seeds of the released estimate of the return of a policy, discounted by algo.gamma",
     definition="estimated discounted return of the evaluated policy {after}, by importance sampling; low and "
     "high are the ends of a 90 % interval for the mean of returns that are clipped to the public range, over "

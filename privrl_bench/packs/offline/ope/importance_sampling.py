@@ -58,6 +58,7 @@ from privrl_bench.types import State, UserBatch
 _QUANTILE = 1.6449  # of a standard normal: 90 % lie within
 _FEW, _MANY = 0.8, 1.25  # mean ratios that are not 1
 _BLUR = 0.3  # most noise in a mean ratio
+_ROUNDING = 1e-6  # of a return at an end of its range
 _NORMS = {"per_decision": math.sqrt(5.0), "weighted": math.sqrt(6.0)}
 _SIZES = {"per_decision": 5, "weighted": 6}
 
@@ -207,18 +208,19 @@ class DpIs(Algorithm):
             discount = discount * gamma
             if not ends.any():
                 continue
-            one, acted = self._clipped(x), self._clipped(y)
+            one, acted = self._scaled(x), self._scaled(y).clamp(-1.0, 1.0)
             ratio = (w / self.config.cap).clamp(0.0, 1.0)
-            found = (one, acted, ratio * acted, ratio, (one.abs() >= 1.0).double())
+            cut = (one.abs() > 1.0 + _ROUNDING).double()
+            found = (one.clamp(-1.0, 1.0), acted, ratio * acted, ratio, cut)
             total = [old + torch.where(ends, z, 0.0) for old, z in zip(total, found, strict=True)]
             episodes = episodes + ends
             w, discount = torch.where(ends, 1.0, w), torch.where(ends, 1.0, discount)
             x, y = torch.where(ends, 0.0, x), torch.where(ends, 0.0, y)
         return tuple(z / episodes.clamp_min(1.0) for z in total)
 
-    def _clipped(self, x: Tensor) -> Tensor:
-        """Returns in units of c around the center, in [-1, 1]; NaN stays."""
-        return ((x - self.config.center) / self._context.privacy.clip).clamp(-1.0, 1.0)
+    def _scaled(self, x: Tensor) -> Tensor:
+        """Returns in units of c around the center."""
+        return (x - self.config.center) / self._context.privacy.clip
 
     def _ratios(self, users: UserBatch) -> Tensor:
         """[R, U, T] ratios of the target to the policy that acted; 1 where no step happened."""
