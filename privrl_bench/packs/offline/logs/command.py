@@ -183,17 +183,12 @@ def import_logs(
             "--name", f"{name} exists already at {folder}; choose another, or delete it"
         )
     known = None if ranges is None else read_ranges(ranges, (*columns.obs, *columns.action))
-    if public is None and known is None and terms.users == REAL:
-        rule = "which share of the real users is public? Epsilon does not cover them, and their data give"
-        raise ConfigError("--public", f"{rule} the ranges; or give --ranges")
-    public = 0.01 if public is None else public
-    if not 0 < public < 1:
-        raise ConfigError("--public", f"must be above 0 and below 1, got {public:g}")
+    share = _share(public, known is None and terms.users == REAL)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder.parent) as temporary:
         inside = Path(temporary)
         rows = read_rows(source, columns, known, inside)
-        made = dataset(rows, cut(rows, columns, terms), columns, terms, known, public, inside)
+        made = dataset(rows, cut(rows, columns, terms), columns, terms, known, share, inside)
         if minari:
             _write_minari(name, made)
         else:
@@ -203,6 +198,17 @@ def import_logs(
         found = Imported(name, folder, counts, about, terms.users == REAL)
         found.outside = outside(rows, about["ranges"], columns.obs)
     return found
+
+
+def _share(public: float | None, asked: bool) -> float:
+    """The share of public users; `asked`: there is no default."""
+    if public is None and asked:
+        rule = "which share of the real users is public? Epsilon does not cover them, and their data give"
+        raise ConfigError("--public", f"{rule} the ranges; or give --ranges")
+    share = 0.01 if public is None else public
+    if not 0 < share < 1:
+        raise ConfigError("--public", f"must be above 0 and below 1, got {share:g}")
+    return share
 
 
 _OPTIONS = (
