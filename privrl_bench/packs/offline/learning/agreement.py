@@ -1,7 +1,4 @@
-"""How often a policy does what the public users did, for environments without a simulator.
-
-What a policy is worth cannot be measured without one: `algo=dp_is` estimates it.
-"""
+"""How often a policy does what public users did, where no simulator shows its worth (`algo=dp_is` does)."""
 
 from __future__ import annotations
 

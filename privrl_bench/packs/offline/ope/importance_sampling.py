@@ -75,13 +75,9 @@ class Estimate(NamedTuple):
 
 
 def per_decision(released: Sequence[float], std: float, n: int, cap: float) -> Estimate:
-    """In units of c around the center, from the means of (x', y', B, K, x'^2); NaN where they give no value.
+    """In units of c around the center, from means over n users of (x', y', B, K, x'^2), each with noise `std`.
 
-    Args:
-        released: the means over n users.
-        std: standard deviation of the noise in each of them.
-        n: number of users.
-        cap: unit of B.
+    B is in units of `cap`. NaN where the means give no value.
     """
     x, y, ratio, clipped, square = released
     if not cap * (ratio + std) > _FEW or not cap * (ratio - std) < _MANY:
