@@ -38,14 +38,15 @@ def unbounded(run: RunConfig, why: str) -> None:
     )
 
 
+NO_POLICY = (
+    "evaluates from the trajectories of a known policy: give it, e.g. data.policy=uniform (with a dataset, "
+    "too: errors are measured under it)"
+)
+
+
 def known_policy(run: RunConfig) -> None:
     """An algorithm that evaluates a policy knows the one that acted. Raises ConfigError."""
-    refuse(
-        run.data.policy is None,
-        "data.policy",
-        f"algo={run.algo.name} evaluates from the trajectories of a known policy: give it, e.g. "
-        "data.policy=uniform (with a dataset, too: errors are measured under it)",
-    )
+    refuse(run.data.policy is None, "data.policy", f"algo={run.algo.name} {NO_POLICY}")
 
 
 def evaluation(run: RunConfig) -> None:

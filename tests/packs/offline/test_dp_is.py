@@ -196,7 +196,7 @@ def test_a_model_leaves_the_mean_and_takes_variance_off(target):
 @pytest.mark.parametrize("z", [0.0, 1.46, 10.0])
 @pytest.mark.parametrize("kind", ["even", "rare", "constant"])
 def test_intervals_cover_the_mean_of_the_clipped_returns(n, z, kind):
-    """Draws of the released means; the interval is of the functions that are shipped."""
+    """The released means are drawn with their noise; the package computes the intervals."""
     rng, hits, trials = np.random.default_rng(0), 0, 600
     values, chances = {
         "even": ([-0.5, 0.0, 0.7], [0.3, 0.4, 0.3]),

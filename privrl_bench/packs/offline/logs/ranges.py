@@ -19,7 +19,7 @@ PROPOSED = ", the range of the public users: give it with --ranges"
 
 @dataclass(frozen=True)
 class NumberRange:
-    """Of a number: low <= high, both finite."""
+    """The range of a column of numbers: low <= high, both finite."""
 
     low: float
     high: float
@@ -27,7 +27,7 @@ class NumberRange:
 
 @dataclass(frozen=True)
 class Choices:
-    """Of a word or a whole number, each once."""
+    """The allowed values of a column of words or whole numbers, without duplicates."""
 
     names: tuple[str, ...]
 

@@ -79,6 +79,7 @@ from privrl_bench.privacy.contribution import Block, Contribution, Released
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.training.trained_policy import FILE
 from privrl_bench.types import EnvSpec, State, UserBatch
+from privrl_bench.users.refusals import NO_POLICY
 
 MOST_CELLS = 100_000  # of a grid
 
@@ -265,11 +266,7 @@ class EvaluationAlgorithm(Algorithm):
         if acted is not None:
             self.policy = ActingPolicy(known_policy("data.policy", acted, context))
         elif simulated(context.env.kind):
-            raise ConfigError(
-                "data.policy",
-                f"algo={config.name} evaluates from the trajectories of a known policy: give it, e.g. "
-                "data.policy=uniform (with a dataset, too: errors are measured under it)",
-            )
+            raise ConfigError("data.policy", f"algo={config.name} {NO_POLICY}")
         if config.target not in (None, acted):
             self.target = known_policy("algo.target", str(config.target), context)
 
