@@ -136,6 +136,11 @@ class EnvConfig(Section):
     text: TextConfig = field(default_factory=TextConfig)  # for kind=text
 
     @property
+    def reward_unit(self) -> float:
+        """Of what is learned from rewards with public scaling, in the environment's rewards."""
+        return 1.0 if self.reward_scaling == "none" else 1.0 / self.reward_scale
+
+    @property
     def label(self) -> str:
         """Name for messages and results: registry name, or id or task of a generic one, with `+` wrappers."""
         generic = {"gym": self.id, "logs": self.id, "dmc": f"{self.domain}-{self.task}"}

@@ -6,7 +6,8 @@ import pytest
 import torch
 from evaluation_runs import SWIM, check_pieces, parts_of, theta_of
 
-from privrl_bench.packs.offline.ope.mspbe import reference
+from privrl_bench.envs.registry import process_of
+from privrl_bench.packs.offline.ope.mspbe import MspbeEvaluator, reference
 from privrl_bench.packs.offline.ope.policy_evaluation import mspbe, solve
 from privrl_bench.training.trainer import Trainer
 
@@ -50,3 +51,14 @@ def test_a_sampled_reference_is_near_the_exact_one(monkeypatch):
     for a, b in zip(exact.moments, sampled.moments, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0.01)
     assert sampled.reward == pytest.approx(exact.reward, rel=0.05)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.05])
+def test_the_value_of_the_start_is_in_the_environments_rewards(scale):
+    parts = parts_of("algo=lstd", "env.reward_scaling=public", f"env.reward_scale={scale}")
+    known = process_of(parts.config.env)
+    values = known.values(0.99)
+    theta = scale * torch.from_numpy(values)[None]
+    (found,) = MspbeEvaluator(parts.config.env, parts.spec, parts.algo).evaluate(theta, 1, None)
+    assert found.numbers["eval/value"] == pytest.approx(known.start @ values)
+    assert found.value == pytest.approx(0.0, abs=1e-9)

@@ -34,7 +34,12 @@ def exact(gamma):
     return np.linalg.solve(a, np.eye(SIDE)[-1] / 2)[:3].mean()
 
 
-@pytest.mark.parametrize("words", [("lstd",), ("wis_lstd",), ("dp_lstd", *OPEN)])
+SCALED = ("env.reward_scaling=public", "env.reward_scale=0.05")
+
+
+@pytest.mark.parametrize(
+    "words", [("lstd",), ("wis_lstd",), ("dp_lstd", *OPEN), ("dp_lstd", *OPEN, *SCALED)]
+)
 def test_without_noise_it_is_the_value_of_the_walk(words):
     algo, *more = words
     basis = ("algo.features=fourier", "algo.order=3", "algo.gamma=0.8")

@@ -232,7 +232,7 @@ def known_policy(key: str, name: str, context: AlgorithmContext) -> FixedPolicy:
 def released_values(
     key: str, run: str, config: EnvConfig, spec: EnvSpec
 ) -> Callable[[Tensor], Tensor]:
-    """Values v(s) of raw observations [..., D] that a run released, as a function.
+    """Values v(s) [...] of raw observations [..., D] that a run released, in the environment's rewards.
 
     Raises:
         ConfigError: on `key`: there are none, or of another environment.
@@ -249,7 +249,8 @@ def released_values(
         raise ConfigError(
             key, f"{run} has values of {len(content['actor'])} features, not {made.size}"
         )
-    return lambda obs: made.phi(obs) @ content["actor"]
+    theta = content["actor"] * EnvConfig(**content["env"]).reward_unit
+    return lambda obs: made.phi(obs) @ theta
 
 
 class EvaluationAlgorithm(Algorithm):

@@ -59,7 +59,6 @@ class Reference:
 def reference(config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm) -> Reference:
     """Of an environment, a behaviour and a target. Raises EnvironmentFailure."""
     gamma = algo.config.gamma
-    scale = 1.0 if config.reward_scaling == "none" else config.reward_scale
     behaviour = algo.policy.known
     target = algo.target or behaviour
     process, tables = process_of(config), tables_of(config)
@@ -76,7 +75,7 @@ def reference(config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm) -> Re
         visits = visits_within(within, start, tables.horizon)
         ahead = torch.einsum("sa,san->sn", evaluated, move)
         pay = torch.einsum("sa,san,san->s", evaluated, move, reward)
-    pay = scale * pay
+    pay = pay / config.reward_unit
     phi = algo.features.phi(torch.eye(len(visits))).double()
     exact = exact_moments(visits, ahead, pay, phi, gamma)
     return Reference(exact, float(visits @ pay / visits.sum()), True, start.double() @ phi)
@@ -136,6 +135,7 @@ class MspbeEvaluator(Evaluator):
 
     def __init__(self, config: EnvConfig, spec: EnvSpec, algo: EvaluationAlgorithm):
         self._reference = reference(config, spec, algo)
+        self._unit = config.reward_unit
 
     def evaluate(
         self,
@@ -147,7 +147,7 @@ class MspbeEvaluator(Evaluator):
         """Errors of the values `policy_params` [R, d]; the other arguments change nothing."""
         average = abs(self._reference.reward)
         errors = mspbe(policy_params, self._reference.moments).tolist()
-        starts = (policy_params.double() @ self._reference.start).tolist()
+        starts = (policy_params.double() @ self._reference.start * self._unit).tolist()
         return [
             NumbersEvaluation(
                 {

@@ -26,7 +26,8 @@ class StartValueEvaluator(Evaluator):
         data = parts.users.data
         flat = data.trajectories
         first = torch.from_numpy(flat.observations[flat.starts[data.public] + data.public])
-        return BackgroundEvaluator(cls, parts.algo.features.phi(first).mean(0), aside=False)
+        start = parts.algo.features.phi(first).mean(0) * parts.users.config.env.reward_unit
+        return BackgroundEvaluator(cls, start, aside=False)
 
     def __init__(self, start: Tensor):
         self._start = start
