@@ -143,6 +143,7 @@ class AlgorithmTerms:
         iterations_after: of the loop after the last release, for `after_release` alone.
         policy_guarantee: of a policy that the run is given and does not train.
         result_scale: units of the result in one number of a release; 0: that depends on the data.
+        warning: why the run may find nothing, said before it begins.
     """
 
     unit: Unit | None = None
@@ -151,6 +152,7 @@ class AlgorithmTerms:
     iterations_after: int = 0
     policy_guarantee: dict[str, Any] | None = None
     result_scale: float = 0.0
+    warning: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from privrl_bench.errors import ConfigError
+from privrl_bench.evaluation.objective import RETURN
 from privrl_bench.functional.statistics import FEWEST, improvement
 from privrl_bench.reporting.plots import (
     curves,
@@ -35,10 +36,8 @@ figure { margin: 1rem 0; } img { max-width: 100%; } figcaption, .note { color: #
 .none { color: #777; }
 """
 
-_ONE_SEED = (
-    "one seed does not show how much training differs between seeds; for more episodes of the same policy: "
-    "privrl evaluate --episodes 500"
-)
+_ONE_SEED = "one seed does not show how much training differs between seeds"
+_MORE_EPISODES = "; for more episodes of the same policy: privrl evaluate --episodes 500"
 
 
 def paragraph(text: str) -> str:
@@ -132,8 +131,9 @@ def counted(
     kept, other = (kept, []) if all_lengths else of_one_length(kept)
     notes = [f"left out, of another length: {one} (--all-lengths has them)" for one in other]
     rows = summarise(kept)
-    if any(row.seeds == 1 for row in rows):
-        notes.append(_ONE_SEED)
+    if alone := [row for row in rows if row.seeds == 1]:
+        returns = any(row.measure is RETURN for row in alone)
+        notes.append(_ONE_SEED + _MORE_EPISODES * returns)
     return kept, [*notes, *not_monotone(rows)]
 
 

@@ -209,6 +209,8 @@ class Run:
                 ends = (dict(zip(*self.curve(name), strict=True)) for name in self.measure.interval)
                 low, high = ([known.get(step, math.nan) for step in steps] for known in ends)
                 axes.fill_between(steps, low, high, color=look.colour, alpha=0.2, linewidth=0)
+                if len(steps) == 1:  # a band has no width
+                    axes.vlines(steps, low, high, color=look.colour)
             if not len(steps):
                 empty(axes, "no evaluation yet")
             known = self.summary.get("references") or {}
@@ -399,12 +401,12 @@ def _title(run: Run) -> str:
     if math.isinf(run.epsilon):
         return f"{what}\nnot private (epsilon inf)"
     notion = nested(run.summary, "guarantee", "unit")
-    unit = f", unit: {notion}" if notion else ""
+    unit = f"unit: {notion}" if notion else ""
     delta = short(number(run.summary.get("delta")))
     guarantee = (
         f"epsilon {shown_epsilon(run.epsilon)} at delta {delta}, {run.guarantee_status} guarantee"
     )
-    return "\n".join([what, guarantee, *textwrap.wrap(unit.removeprefix(", "), 78)])
+    return "\n".join([what, guarantee, *textwrap.wrap(unit, 66)])
 
 
 def _relevant(key: str) -> bool:

@@ -128,8 +128,8 @@ def _table(parts: Plan, r: int, facts: dict[str, Any]) -> list[str]:
     for name, value in facts["epsilons"].items():
         text = f"{shown_epsilon(value)} at delta {privacy.delta:g}"
         rows.append((f"epsilon, {name.replace('_', '-')}", text))
-    if large := too_large(facts["epsilon"]):
-        rows.append(("warning", large))
+    known = (too_large(facts["epsilon"]), parts.algo.terms().warning)
+    rows += [("warning", text) for text in known if text]
     rows += [(name, getattr(guarantee, name)) for name in ("status", "unit", "notion")]
     rows += [("caveat", f"{name}: {why}") for name, why in guarantee.caveats.items()]
     width = max(len(name) for name, _ in rows) + 2
@@ -355,7 +355,7 @@ def warnings(parts: Plan, r: int) -> list[str]:
     large = (guarantee.caveats | guarantee.notes).get(WEAK_DELTA)
     if large is not None:
         found.append(f"{WEAK_DELTA}: {large}")
-    return [*found, *filter(None, [too_large(guarantee.epsilon)])]
+    return [*found, *filter(None, [too_large(guarantee.epsilon), parts.algo.terms().warning])]
 
 
 def repeat_warning(account: Account, r: int, round_index: int) -> str:

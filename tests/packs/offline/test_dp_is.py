@@ -227,7 +227,7 @@ def test_of_a_policy_that_the_data_do_not_cover_there_is_no_value(found):
     assert found.behavior == 0.3
 
 
-def test_a_run_without_a_value_fails_and_says_why(tmp_path, monkeypatch, capsys):
+def test_a_run_without_a_value_fails_and_says_why(tmp_path, monkeypatch):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
     monkeypatch.chdir(tmp_path)
     name = walk_logs("walks/b-v0", users=500)
@@ -236,6 +236,9 @@ def test_a_run_without_a_value_fails_and_says_why(tmp_path, monkeypatch, capsys)
     words[0] = "algo=dp_is"
     with pytest.raises(pb.RunFailed, match=r"value invalid: the mean ratio is .* do not cover"):
         pb.run([*words, f"algo.target={folder}", "algo.center=0.5", "privacy.clip=0.5"], quiet=True)
+    planned = pb.plan([*words, f"algo.target={folder}", "privacy.clip=0.5"])
+    assert "algo.target is greedy" in str(planned)
+    assert "greedy" not in str(pb.plan([*words, "data.policy=uniform", "privacy.clip=0.5"]))
     with pytest.raises(ConfigError, match=r"^algo.cap: 1000 gives the mean ratio"):
         pb.run([*words[:4], f"algo.target={folder}", "privacy.z=1", "algo.cap=1000"], quiet=True)
 

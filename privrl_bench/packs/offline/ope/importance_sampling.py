@@ -151,7 +151,14 @@ class DpIs(Algorithm):
         who = "one user" if recorded else context.spec.one_user
         unit = Unit(f"{who}: all trajectories, each of at most {steps} steps, used once", 1)
         plain = config.estimator == "per_decision"  # the other divides by the mean ratio
-        return AlgorithmTerms(unit=unit, notes=notes, result_scale=plain * context.privacy.clip)
+        warning = ""
+        if self._target is not None and self._target.is_greedy(context.spec.obs_dim) and steps > 1:
+            warning = (
+                f"algo.target is greedy: only episodes with all of its actions, of up to {steps}, have "
+                "weight; algo=dp_lstd estimates its value from single steps"
+            )
+        scale = plain * context.privacy.clip
+        return AlgorithmTerms(unit=unit, notes=notes, result_scale=scale, warning=warning)
 
     def blocks(self) -> tuple[Block, ...]:
         """One block, the row in units of c."""
