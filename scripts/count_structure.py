@@ -39,8 +39,8 @@ DOCUMENTED = 1.0  # share of public names; goal: not lower
 PACKS, PAPERS = ("privrl_bench/packs",), ("privrl_bench/papers", "scripts", "hydra_plugins")
 SIZES = {
     "core": ((PACKAGE,), 220, 34_100),  # goal: 260 files, 33,000 lines
-    "packs": (PACKS, 72, 12_200),  # goal: 7,000, and 3,500 for logs: import, learning, evaluation
-    "papers, scripts, plugins": (PAPERS, 38, 7_300),  # goal: 6,500
+    "packs": (PACKS, 72, 12_250),  # goal: 7,000, and 3,500 for logs: import, learning, evaluation
+    "papers, scripts, plugins": (PAPERS, 39, 7_420),  # goal: 6,500
     "tests": (("tests",), 235, 38_500),  # goal: 36,500, before logs
 }
 

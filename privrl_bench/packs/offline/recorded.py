@@ -103,7 +103,7 @@ class RecordedUsers(Users):
             run.data.id is None,
             "data.id",
             f"algo={name} learns from a dataset: data.id=<a local Minari dataset>; "
-            "privrl collect makes one",
+            "privrl import makes one of logs, privrl collect of a simulator",
         )
         refuse(
             Data.RECORDED not in run.algo.traits.data,

@@ -81,6 +81,8 @@ def figures() -> Iterator[Figure]:
             yield Figure(_name(path), (*points, *conf), _frontier(env))
     tables = _data(STORE / "dppg/small_epsilon")
     yield Figure("docs/pictures/hopper_curve.svg", tables, _learning_curve)
+    estimators = ROOT / "docs/results/estimators.csv"
+    yield Figure("docs/pictures/estimators.svg", (estimators,), _estimators)
     insulin = ROOT / "examples" / "insulin"
     tables = (insulin / "results" / "insulin.csv",)
     yield Figure("examples/insulin/results/insulin.svg", tables, _insulin)
@@ -132,6 +134,14 @@ def _learning_curve(out: Path) -> Path:
     run = chosen("dppg/small_epsilon", "dppg/hopper/eval.episodes=50,eval.every=400000,seed=")[0]
     run.plot(out / "hopper_curve.svg")
     return out / "hopper_curve.svg"
+
+
+def _estimators(out: Path) -> Path:
+    sys.path.insert(0, str(ROOT / "scripts"))
+    import compare_estimators
+
+    compare_estimators.draw(ROOT / "docs/results/estimators.csv", out / "estimators.svg")
+    return out / "estimators.svg"
 
 
 def _insulin(out: Path) -> Path:

@@ -236,3 +236,10 @@ def test_what_is_refused(words, message):
 def test_continuous_actions_are_refused():
     with pytest.raises(ConfigError, match="algo=dp_lspi needs discrete actions"):
         session("dp_lspi", walk_logs("walks/b-v0", continuous=True))
+
+
+def test_few_public_users_are_said_before_the_run():
+    name = walk_logs("walks/f-v0", users=150)
+    few = session("dp_lspi", name, "privacy.z=1").parts.algo.terms().warning
+    assert few == "features and units are of 15 public episodes; raise data.public"
+    assert not session("dp_lspi", name, "privacy.z=1", "data.public=0.2").parts.algo.terms().warning

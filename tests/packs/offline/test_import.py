@@ -277,7 +277,7 @@ BROKEN = {
         {"users": "both"},
         "--users: must be one of real, simulated",
     ),
-    "a name": (lambda rows: None, {"name": "logs"}, "data.id: "),
+    "a name": (lambda rows: None, {"name": "logs"}, "--name: "),
     "a share": (lambda rows: None, {"public": 1.0}, "--public: must be above 0 and below 1"),
     "a long episode": (
         lambda rows: None,
@@ -334,7 +334,7 @@ def test_files_that_cannot_be_read_are_one_line(name, content, text, tmp_path) -
 @pytest.mark.parametrize(
     ("entry", "text"),
     [
-        ({"aa": [1]}, "'aa' is no column of observations or actions"),
+        ({"aa": [1]}, "'aa' is in neither --obs nor --act, which have a"),
         ({"a": [0, 1]}, "has no entry for b, act"),
         ({**RANGES, "a": {"low": 2, "high": 1}}, "a: must be {low: number, high: number}"),
         ({**RANGES, "b": ["x", "x"]}, "b: must be"),
@@ -358,7 +358,7 @@ def test_the_command_prints_what_was_made_and_a_name_is_taken_once(tmp_path, cap
     assert "imported 24 steps in 8 episodes of 4 users\n" in out
     assert "of the public users; change them with --ranges" in out
     assert "observes a, b=x, b=y\nactions  0 is hi, 1 is lo\n" in out
-    assert "data.id=clinic/logs-v1 privacy.noise=secure log=none\n" in out
+    assert "data.id=clinic/logs-v1 data.public=0.5 privacy.noise=secure log=none\n" in out
     assert main([*line, "--name", "clinic/logs-v1", "--public", "0.5"]) == 2
     assert "clinic/logs-v1 exists already at" in capsys.readouterr().err
 

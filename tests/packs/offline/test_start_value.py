@@ -47,6 +47,14 @@ def test_without_noise_it_is_the_value_of_the_walk(words):
     assert value_of(one) == pytest.approx(exact(0.8), rel=0.15)
 
 
+def test_the_unit_of_rewards_does_not_change_what_dp_lstd_clips():
+    """With a small clip, too: b is in units of the public users."""
+    name, clip = walk_logs("walks/b-v0", users=1000), ("privacy.z=0", "privacy.clip=0.02")
+    words = ("dp_lstd", name, "algo.features=linear", "algo.gamma=0.8", *clip)
+    scaled = ("env.reward_scaling=public", "env.reward_scale=5")
+    assert value_of(trained(*words, *scaled)) == pytest.approx(value_of(trained(*words)), rel=1e-3)
+
+
 def test_the_policy_that_acted_need_not_be_known_and_a_target_needs_one_of_its_names():
     name = walk_logs("walks/b-v0")
     assert trained("lstd", name, "algo.features=linear").parts.algo.target is None

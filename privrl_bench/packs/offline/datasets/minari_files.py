@@ -62,7 +62,7 @@ def local_ids() -> list[str]:
     return sorted(found)
 
 
-def check_id(dataset_id: str) -> str | None:
+def check_id(dataset_id: str, key: str = "data.id") -> str | None:
     """Return the namespace of a well-formed id.
 
     Raises:
@@ -74,7 +74,7 @@ def check_id(dataset_id: str) -> str | None:
         return parse_dataset_id(dataset_id)[0]
     except (ValueError, TypeError):  # Minari's TypeError: no version
         raise ConfigError(
-            "data.id",
+            key,
             "must have the form name-v0 or group/name-v0, of letters, digits, _ and -, a group of at "
             f"least two, got {dataset_id!r}",
         ) from None

@@ -40,7 +40,7 @@ from torch import Tensor
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, AlgorithmTerms
 from privrl_bench.functional.rng import Streams
 from privrl_bench.packs.offline.learning.action_values import ActionValuePolicy
-from privrl_bench.packs.offline.learning.learning_settings import DpLspiConfig
+from privrl_bench.packs.offline.learning.learning_settings import FEW, DpLspiConfig
 from privrl_bench.privacy.contribution import Block, Contribution, Released
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.types import State, UserBatch
@@ -118,7 +118,12 @@ class DpLspi(Algorithm):
         d = min(config.features or few, int((size > _INDEPENDENT * size[0]).sum()))
         # [K, d], from raw features to phi.
         self._mix = (vectors / size.clamp_min(1e-30).sqrt())[:, :d].float()
-        self._d, rewards, count = d, public.rewards, context.spec.actions
+        self._public, self._d, rewards, count = (
+            len(lengths),
+            d,
+            public.rewards,
+            context.spec.actions,
+        )
         after = torch.where(public.terminated[:, None], 0.0, self._phi(public.next_obs))
         columns = (self._phi(public.obs), after, public.actions, rewards, share.float())
         episodes = zip(*(x.split(lengths.tolist()) for x in columns), strict=True)
@@ -174,7 +179,9 @@ class DpLspi(Algorithm):
         notes = {
             "tuning": "features, ridge and clip are assumed to be chosen without these users' data"
         }
-        return AlgorithmTerms(unit=unit, notes=notes)
+        warning = f"features and units are of {self._public} public episodes; raise data.public"
+        few = self._public < FEW
+        return AlgorithmTerms(unit=unit, notes=notes, warning=warning if few else "")
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`: action values of zero."""

@@ -9,6 +9,8 @@ from privrl_bench.config.ranges import choice, integer, nonnegative, positive, w
 from privrl_bench.config.schema import AlgoConfig
 from privrl_bench.config.traits import Actions, Data, Draws, Traits
 
+FEW = 20  # public users; of fewer the features and units of dp_lspi are often bad
+
 
 @dataclass
 class DpBcConfig(AlgoConfig):

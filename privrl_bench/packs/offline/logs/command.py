@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from privrl_bench.packs.offline.datasets.minari_files import (
 )
 from privrl_bench.packs.offline.datasets.trajectories import Trajectories
 from privrl_bench.packs.offline.datasets.user_keys import OURS, REAL
+from privrl_bench.packs.offline.learning.learning_settings import FEW
 from privrl_bench.packs.offline.logs.ranges import read_ranges
 from privrl_bench.packs.offline.logs.steps import (
     Columns,
@@ -109,11 +111,14 @@ class Imported:
         counts: tuple[int, int, int],
         about: dict[str, Any],
         real: bool,
+        share: float,
     ):
         self.name, self.folder = name, folder
         self.users, self.episodes, self.steps = counts
         self.ranges, self.proposed = about["ranges"], about["givers"] > 0
         self.outside: dict[str, int] = {}
+        share = max(share, min(math.ceil(100 * FEW / self.users) / 100, 0.5))
+        self._public = f" data.public={share:g}" if share > 0.01 else ""
         self.observations, self.choices = about["observations"], about["choices"]
         self._secure = " privacy.noise=secure log=none" if real else ""
 
@@ -134,7 +139,8 @@ class Imported:
             f"observes {', '.join(self.observations)}",
             *([f"actions  {', '.join(acts)}"] if acts else []),
             f"dataset  {self.folder}",
-            f"next     privrl plan algo=dp_lspi env=logs data.id={self.name}{self._secure}",
+            f"next     privrl plan algo=dp_lspi env=logs data.id={self.name}"
+            f"{self._public}{self._secure}",
         ]
 
 
@@ -176,7 +182,7 @@ def import_logs(
     terms: Conventions = _made(Conventions, options)
     for option in options:
         raise ConfigError(option, f"is no option of import{suggest(option, _OPTIONS)}")
-    check_id(name)
+    check_id(name, "--name")
     folder = datasets_root() / name
     if folder.exists():
         raise ConfigError(
@@ -195,7 +201,8 @@ def import_logs(
             made.save((inside / "dataset" / LOGS).parent)
             os.rename(inside / "dataset", folder)
         counts, about = (len(rows.names), made.episodes, made.steps), made.card["logs"]
-        found = Imported(name, folder, counts, about, terms.users == REAL)
+        given = share if known is None else 0.0
+        found = Imported(name, folder, counts, about, terms.users == REAL, given)
         found.outside = outside(rows, about["ranges"], columns.obs)
     return found
 

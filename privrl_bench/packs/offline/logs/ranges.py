@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from privrl_bench.errors import ConfigError, suggest
+from privrl_bench.errors import ConfigError
 
 _MOST = 1000  # choices
 PROPOSED = ", the range of the public users: give it with --ranges"
@@ -141,8 +141,10 @@ def read_ranges(source: str | Path | Mapping[str, Any], columns: Sequence[str]) 
         raise ConfigError("--ranges", "must map columns to {low: , high: } or to a list of choices")
     for name in content:
         if name not in columns:
-            near = suggest(str(name), columns)
-            raise ConfigError("--ranges", f"{name!r} is no column of observations or actions{near}")
+            given = ", ".join(columns)
+            raise ConfigError(
+                "--ranges", f"{name!r} is in neither --obs nor --act, which have {given}"
+            )
     lacks = [name for name in columns if name not in content]
     if lacks:
         raise ConfigError("--ranges", f"has no entry for {', '.join(lacks)}")

@@ -155,7 +155,7 @@ class DpIs(Algorithm):
         if self._target is not None and self._target.is_greedy(context.spec.obs_dim) and steps > 1:
             warning = (
                 f"algo.target is greedy: only episodes with all of its actions, of up to {steps}, have "
-                "weight; algo=dp_lstd estimates its value from single steps"
+                "weight, and epsilon is spent even if there is no value"
             )
         scale = plain * context.privacy.clip
         return AlgorithmTerms(unit=unit, notes=notes, result_scale=scale, warning=warning)
@@ -266,9 +266,12 @@ class DpIs(Algorithm):
 
 def _why(found: Estimate) -> str:
     """Why there is no value."""
+    why = "the logs do not cover the policy"
+    if found.ratio > _MANY:
+        why = "the probabilities of the actions are not those of who acted"
     return (
-        f"the mean ratio is {found.ratio:.3g} and has to be near 1, so the logs do not cover the policy; "
-        f"behaviour {found.behavior:.4g}; see docs/guides/logs.md"
+        f"the mean ratio is {found.ratio:.3g} and has to be near 1: {why}; behaviour {found.behavior:.4g}; "
+        "epsilon is spent; see docs/guides/logs.md"
     )
 
 

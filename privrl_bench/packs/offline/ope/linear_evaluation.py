@@ -462,9 +462,21 @@ class LinearSystem(EvaluationAlgorithm):
 
 
 class DpLstd(LinearSystem):
-    """DP-LSTD. State tensor: `theta` [R, d]."""
+    """DP-LSTD. State tensor: `theta` [R, d].
+
+    With a dataset b is in units of |b| / |A| of its public users, so that the clip cuts both alike.
+    """
 
     config: DpLstdConfig
+
+    def __init__(self, config: DpLstdConfig, context: AlgorithmContext):
+        super().__init__(config, context)
+        self._unit, public = 1.0, context.sources.transitions
+        if public is not None:
+            phi, after = self.features.phi(public.obs), self.features.phi(public.next_obs)
+            after = torch.where(public.terminated[:, None], 0.0, after)
+            size = (phi.mT @ (phi - config.gamma * after)).norm()
+            self._unit = float((phi.mT @ public.rewards).norm() / size) or 1.0
 
     def user_update(self, state: State, users: UserBatch, streams: list[Streams]) -> Contribution:
         """See `Algorithm.user_update`: A and b of every user's trajectory.
@@ -472,11 +484,13 @@ class DpLstd(LinearSystem):
         Guarantee:
             Row u is a function of user u's trajectory and public policies.
         """
-        return Contribution({"sums": self.sums(users, users.mask.shape[-1])}, users.valid)
+        sums = self.sums(users, users.mask.shape[-1])
+        sums[..., -self.features.size :] /= self._unit
+        return Contribution({"sums": sums}, users.valid)
 
     def solution(self, A: Tensor, b: Tensor) -> Tensor:
         """See `LinearSystem.solution`: with a ridge, for the noised system."""
-        return ridge_solve(A, b, self.config.ridge * self._noise)
+        return self._unit * ridge_solve(A, b, self.config.ridge * self._noise)
 
     @property
     def _noise(self) -> Tensor:

@@ -106,7 +106,10 @@ class DpLstdConfig(EvaluationConfig):
     """Settings of DP-LSTD."""
 
     traits: ClassVar[Traits] = replace(
-        EvaluationConfig.traits, draws=(Draws.NEXT,), one_cohort=True
+        EvaluationConfig.traits,
+        draws=(Draws.NEXT,),
+        one_cohort=True,
+        public_data="the unit of rewards",
     )
 
     name: str = "dp_lstd"
