@@ -96,8 +96,8 @@ class FixedPolicy:
         return self.rule(obs.double()).to(obs.dtype)
 
     def is_greedy(self, obs_dim: int) -> bool:
-        """Whether it takes one action for sure, in 100 states drawn from N(0, I)."""
-        states = torch.randn(100, obs_dim, generator=torch.Generator().manual_seed(0))
+        """Whether it takes one action for sure, in 100 states drawn from [-1, 1]."""
+        states = 2.0 * torch.rand(100, obs_dim, generator=torch.Generator().manual_seed(0)) - 1.0
         return bool((self.probabilities(states).max(-1).values == 1.0).all())
 
     def draws(self, generator: torch.Generator, steps: int) -> Tensor:

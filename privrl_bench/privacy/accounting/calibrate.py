@@ -56,13 +56,15 @@ def z_for(
     def cost(z: float) -> float:
         return ledger_epsilon(Counter({event(z): count}), delta, accountant)
 
+    def unit(z: float) -> float:
+        return float(10.0 ** (math.floor(math.log10(z)) - digits + 1))
+
     z = least_noise(cost, budget)
-    unit = 10.0 ** (math.floor(math.log10(z)) - digits + 1)
-    z = round(math.ceil(z / unit - 1e-3) * unit, 12)
+    z = round(math.ceil(z / unit(z) - 1e-3) * unit(z), 12)
     while cost(z) > budget:  # what is reported is what was checked
-        z = round(z + unit, 12)
-    while (less := round(z - unit, 12)) > 0 and cost(less) <= budget:
-        z = less
+        z = round(z + unit(z), 12)
+    while (less := round(z - unit(z), 12)) > 0 and cost(less) <= budget:
+        z = less  # below a power of ten its unit is smaller
     return z
 
 

@@ -117,7 +117,9 @@ class Imported:
         self.users, self.episodes, self.steps = counts
         self.ranges, self.proposed = about["ranges"], about["givers"] > 0
         self.outside: dict[str, int] = {}
-        share = max(share, min(math.ceil(100 * FEW / self.users) / 100, 0.5))
+        share = max(
+            share if self.proposed else 0.0, min(math.ceil(100 * FEW / self.users) / 100, 0.5)
+        )
         self._public = f" data.public={share:g}" if share > 0.01 else ""
         self.observations, self.choices = about["observations"], about["choices"]
         self._secure = " privacy.noise=secure log=none" if real else ""
@@ -201,8 +203,7 @@ def import_logs(
             made.save((inside / "dataset" / LOGS).parent)
             os.rename(inside / "dataset", folder)
         counts, about = (len(rows.names), made.episodes, made.steps), made.card["logs"]
-        given = share if known is None else 0.0
-        found = Imported(name, folder, counts, about, terms.users == REAL, given)
+        found = Imported(name, folder, counts, about, terms.users == REAL, share)
         found.outside = outside(rows, about["ranges"], columns.obs)
     return found
 
