@@ -20,7 +20,7 @@ from privrl_bench.functional.statistics import (
     mean_ci,
     profile,
 )
-from privrl_bench.reporting.page import _ONE_SEED, counted
+from privrl_bench.reporting.page import _MORE_EPISODES, _ONE_SEED, counted
 from privrl_bench.reporting.plots import (
     curves,
     epsilon_lines,
@@ -286,7 +286,7 @@ def test_few_runs_have_a_range_and_no_interval_that_is_called_95_percent(tmp_pat
     assert line["interval"] == "95 % interval"
     assert line["iqm_low"] < line["iqm"] < line["iqm_high"]
     assert "202.0 (200" in markdown(summarise(more))
-    assert [counted(runs)[1][:1] for runs in (few, few[:1])] == [[], [_ONE_SEED]]
+    assert [counted(runs)[1][:1] for runs in (few, few[:1])] == [[], [_ONE_SEED + _MORE_EPISODES]]
     assert "range" not in markdown(summarise(more)).partition("Return: ")[0]
 
 
