@@ -56,19 +56,31 @@ def _exactly(counts: Counter[ReleaseEvent], delta: float, accountant: str) -> fl
 
     What the accountant `ExactGaussian` gives, without importing dp-accounting.
     """
+    found = gaussian_pairs(counts) if accountant in _EXACT else None
+    if found is None:
+        return None
+    distance, pairs = found
+    if any(z <= 0 for z, _ in pairs):
+        return math.inf
+    return exact_gaussian.epsilon_of(pairs, distance, delta)
+
+
+def gaussian_pairs(
+    counts: Counter[ReleaseEvent],
+) -> tuple[float, tuple[tuple[float, int], ...]] | None:
+    """Releases that are plain Gaussian mechanisms: distance of neighbouring sums in clips, (z, count) pairs.
+
+    None: they are not, or not known to be, or of several adjacencies.
+    """
     kinds = {(release.mechanism, release.adjacency) for release in counts}
-    if accountant not in _EXACT or len(kinds) > 1:
+    if len(kinds) > 1:
         return None
     ((record, _),) = kinds
     adjacency = _relation(counts)
     if adjacency not in _DISTANCE:
         return None
     pairs = ledger_class(record).gaussians(tuple(sorted(counts.items(), key=repr)))
-    if pairs is None:
-        return None
-    if any(z <= 0 for z, _ in pairs):
-        return math.inf
-    return exact_gaussian.epsilon_of(pairs, _DISTANCE[adjacency], delta)
+    return None if pairs is None else (_DISTANCE[adjacency], pairs)
 
 
 def _relation(counts: Counter[ReleaseEvent]) -> str:
