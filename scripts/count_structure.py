@@ -38,10 +38,10 @@ DOCUMENTED = 1.0  # share of public names; goal: not lower
 # Group -> folders, most files and lines, docstrings counted. The core is the package without packs and papers.
 PACKS, PAPERS = ("privrl_bench/packs",), ("privrl_bench/papers", "scripts", "hydra_plugins")
 SIZES = {
-    "core": ((PACKAGE,), 220, 34_100),  # goal: 260 files, 33,000 lines
-    "packs": (PACKS, 72, 12_250),  # goal: 7,000, and 3,500 for logs: import, learning, evaluation
+    "core": ((PACKAGE,), 223, 35_110),  # goal: 260 files, 33,000 lines
+    "packs": (PACKS, 73, 12_550),  # goal: 7,000, and 3,500 for logs: import, learning, evaluation
     "papers, scripts, plugins": (PAPERS, 39, 7_420),  # goal: 6,500
-    "tests": (("tests",), 235, 38_500),  # goal: 36,500, before logs
+    "tests": (("tests",), 239, 38_950),  # goal: 36,500, before logs
 }
 
 # The names of classes in these folders are literals in their own files only.
@@ -63,7 +63,7 @@ none, a word of another library or of a text: algorithms/value/q_learning.py rep
     training/trained_policy.py
 gaussian, kind of an event or an accountant: audit/canary.py privacy/accounting/accountants.py
     privacy/accounting/cost.py privacy/mechanisms/local.py privacy/mechanisms/tree.py
-    privacy/sampling/sampler.py privacy/mechanisms/declarations.py
+    privacy/sampling/sampler.py privacy/mechanisms/declarations.py privacy/accounting/filters.py
 gaussian, default of the configuration or an accountant: config/schema/privacy.py
 fixed, default of the configuration: config/schema/privacy.py
 declared, a caveat that the leak test found: audit/leaks.py

@@ -13,7 +13,7 @@ from typing import Any
 from privrl_bench.config.overrides import explicit_keys
 from privrl_bench.errors import ConfigError, no_run
 from privrl_bench.metrics import again, shown_epsilon
-from privrl_bench.privacy.guarantee import meaning, too_large
+from privrl_bench.privacy.guarantee import SEEDED, meaning, too_large
 
 STATUSES = {
     "formal": "a theorem covers everything that the run releases, given the assumptions below",
@@ -173,7 +173,7 @@ def _outside(guarantee: Mapping[str, Any]) -> list[str]:
         return ["everything: the run is not private"]
     notes = {str(line).partition(":")[0] for line in guarantee.get("notes", [])}
     outside = [SEARCHED if line == TUNING and "search" in notes else line for line in OUTSIDE]
-    return [*outside, *([SEED] if "seeded noise" in notes else [])]
+    return [*outside, *([SEED] if SEEDED in notes else [])]
 
 
 def _delta(folder: Path, plan: Mapping[str, Any], guarantee: Mapping[str, Any]) -> list[str]:

@@ -20,6 +20,7 @@ from privrl_bench.audit.visits import UP_TO, WINDOW, Visit, visits_after
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.guarantee import UNREVIEWED
+from privrl_bench.training.charging import refuse_charged
 from privrl_bench.training.plan import NOT_PRIVATE, Plan, make_plan
 from privrl_bench.training.workers import whole_round
 from privrl_bench.users.collectors.substitutes import ABSENT, CRAFTED, NULL, SHORT, ZERO
@@ -190,6 +191,7 @@ def find_leaks(
         EnvironmentFailure: an environment raised.
         PrivacyError: the gate itself refused what the algorithm sent.
     """
+    refuse_charged(config)
     if config.algo.traits.one_round:  # one round, and what is evaluated after it
         round_index, later = 0, 0
     first = Visit(round_index, user, round_index, round_index + later + 1, evaluated=True)

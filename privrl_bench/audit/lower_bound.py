@@ -24,6 +24,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.metrics import shown_epsilon, shown_measured
 from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.privacy.rules import rules
+from privrl_bench.training.charging import refuse_charged
 from privrl_bench.training.folder import write_json
 from privrl_bench.users import kind_of
 
@@ -48,6 +49,7 @@ SMALL = {
 
 def check_simulated(config: RunConfig) -> None:
     """Raise `ConfigError` if users would be real."""
+    refuse_charged(config)
     users = kind_of(config).spec_of(config).users
     if users is not None:
         raise ConfigError(

@@ -26,7 +26,7 @@ from privrl_bench.privacy.rules import unused
 VERSION = 2
 # Keys, or sections ending with a dot, that change neither data nor rows nor noise nor schedule.
 IGNORED = (
-    *("log.", "plan_only", "resume", "plugins", "hyperparameter_source", "env.check"),
+    *("log.", "budget.", "plan_only", "resume", "plugins", "hyperparameter_source", "env.check"),
     *("hardware.workers", "hardware.shard_users", "hardware.max_replicas"),
     *("hardware.engine", "hardware.address"),
 )

@@ -13,7 +13,7 @@ LEADING = 40  # characters that have the algorithm, the environment and epsilon 
 _PRIVACY = len("/epsilon=0.5/")
 # Not in a folder's last part: named elsewhere in the path, or without influence on the result.
 OUTSIDE = ("algo", "env", "seed", "plan_only", "resume", "plugins")
-OUTSIDE_SECTIONS = ("log", "hardware", "hydra")
+OUTSIDE_SECTIONS = ("log", "hardware", "hydra", "budget")
 # The keys that come first, and their names there.
 FIRST = {"privacy.epsilon": "epsilon", "privacy.z": "z"}
 

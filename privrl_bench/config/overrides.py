@@ -194,7 +194,8 @@ def default_algo(env: str) -> str:
 def plain_groups(words: Iterable[str]) -> list[str]:
     """`+paper=x` as `paper=x`, `tuned=null` as `~tuned`, and `env.kwargs={...}` as `++env.kwargs={...}`.
 
-    Also `privacy.z=auto` as `privacy.z=null`, alone or among the values of a sweep.
+    Also `privacy.z=auto` as `privacy.z=null`, alone or among the values of a sweep, and `budget=` as
+    `budget.file=`.
 
     Both groups are in config.yaml's defaults. `paper` is null there, because its column depends on the
     environment; users add it with a plus, as any group that is off by default. Hydra removes an optional
@@ -205,6 +206,7 @@ def plain_groups(words: Iterable[str]) -> list[str]:
     """
     found = [re.sub(r"^\+{1,2}(paper|plugins)=", r"\1=", word) for word in words]
     found = [re.sub(r"^\+?env\.kwargs=\{", "++env.kwargs={", word) for word in found]
+    found = [re.sub(r"^budget=", "budget.file=", word) for word in found]
     found = ["~tuned" if word == "tuned=null" else word for word in found]
     z = re.compile(r"\+{0,2}privacy\.z=")
     return [re.sub(r"\bauto\b", "null", word) if z.match(word) else word for word in found]

@@ -34,7 +34,7 @@ e. No private value leaves by another path: metrics have an audience (`metrics.p
 f. The adversary sees every intermediate release, the ledger and the configuration, but with seeded noise not
    the seed, and not whether a seeded round was attempted again (notes say so).
 g. R replicas and other runs are experiments on the same users: each epsilon is for its run alone (a note
-   says so).
+   says so), unless they are charged to one budget (`budget.py`).
 h. A resumed run has the same configuration, alone in its folder: `training/runner.py`,
    `training/folder.py` (lock, comparison).
 i. Local: observations of an environment (and rewards, if noised) go to `DeviceNoise` and nowhere else:

@@ -197,14 +197,18 @@ class Account:
         spent = self.mechanism.spent(r, ledger, self.participation, below_round)
         return max((self.epsilon_of(r, some, delta) for some in spent), default=0.0)
 
+    def continued_ledger(self, r: int, round_index: int) -> Ledger:
+        """What the ledger of replica r will hold if it continues from a round to its end, in memory."""
+        return self.ledgers[r].continued(
+            round_index, self.rounds, self.event(r), repeatable=self._noises[r].name == "seeded"
+        )
+
     def continued(self, r: int, round_index: int) -> tuple[list[int], float]:
         """What replica r will have repeated and spent if it continues from a round to its end.
 
         Returns: the rounds with several lines in its ledger, and epsilon.
         """
-        ledger = self.ledgers[r].continued(
-            round_index, self.rounds, self.event(r), repeatable=self._noises[r].name == "seeded"
-        )
+        ledger = self.continued_ledger(r, round_index)
         return ledger.repeated(), max(self.planned_epsilon(r), self.spent_epsilon(r, ledger=ledger))
 
     def guarantee(self, r: int, done: int | None = None) -> Guarantee:

@@ -48,6 +48,7 @@ from torch import Tensor
 
 from privrl_bench.errors import PrivacyError
 from privrl_bench.privacy.grid import MOST_NOISE
+from privrl_bench.privacy.guarantee import SEEDED
 
 # No other stream of a run has these words: `functional/rng.py` has names of its own, tested to differ.
 _NOISE_TAG = 90
@@ -85,7 +86,7 @@ class SeededNoise:
             "seed; run again on other data, with other code or beside other runs, the noise is the same "
             "(privacy.noise=secure for real data)"
         )
-        return {"seeded noise": seeded} | ({} if exact else dict([_FLOATS]))
+        return {SEEDED: seeded} | ({} if exact else dict([_FLOATS]))
 
     def __init__(self, seed: int, settings: int):
         self._words = [seed, settings]

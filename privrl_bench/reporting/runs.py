@@ -410,4 +410,4 @@ def _title(run: Run) -> str:
 
 
 def _relevant(key: str) -> bool:
-    return key not in _IRRELEVANT and not key.startswith(("log.", "hardware."))
+    return key not in _IRRELEVANT and not key.startswith(("log.", "hardware.", "budget."))

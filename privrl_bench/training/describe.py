@@ -20,6 +20,7 @@ from privrl_bench.metrics import again, shown_epsilon
 from privrl_bench.privacy.account import Account
 from privrl_bench.privacy.guarantee import UNREVIEWED, WEAK_DELTA, too_large
 from privrl_bench.reporting.nearest import nearest, store
+from privrl_bench.training.charging import charge_of
 from privrl_bench.training.folder import json_safe
 from privrl_bench.training.plan import Plan
 from privrl_bench.training.progress import coloured, folded, in_sweep, title
@@ -128,6 +129,8 @@ def _table(parts: Plan, r: int, facts: dict[str, Any]) -> list[str]:
     for name, value in facts["epsilons"].items():
         text = f"{shown_epsilon(value)} at delta {privacy.delta:g}"
         rows.append((f"epsilon, {name.replace('_', '-')}", text))
+    if charge := charge_of(parts):
+        rows += charge.rows(parts, r)
     known = (too_large(facts["epsilon"]), parts.algo.terms().warning)
     rows += [("warning", text) for text in known if text]
     rows += [(name, getattr(guarantee, name)) for name in ("status", "unit", "notion")]

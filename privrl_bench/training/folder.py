@@ -54,9 +54,11 @@ FILES = {
     "timing.jsonl": "private",
     crash.ERROR_FILE: "private",  # the traceback of a failure
     "provenance.json": "machine",
+    "budget.json": "machine",
     "wandb": "machine",  # a copy of what the leak test compares as it is sent
     "wandb_id.txt": "machine",
 }
+BUDGET = "budget.json"  # in a run folder: the reservation that it holds; in a dataset's: its budget
 LOCKS = ".locks"  # folder beside run folders
 
 

@@ -39,6 +39,7 @@ from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.noise import noise_source
 from privrl_bench.privacy.rules import rules
 from privrl_bench.privacy.sampling.sampler import Cohort
+from privrl_bench.training.charging import budget_of
 from privrl_bench.training.plugin_review import note
 from privrl_bench.training.trained_policy import read_policy
 from privrl_bench.types import EnvSpec, UserBatch
@@ -135,6 +136,7 @@ def make_plan(configs: list[RunConfig], horizon: int | None = None) -> Plan:
     kind, spec = kind_and_spec(configs[0])
     check_actions(configs[0].algo.traits.actions, spec, configs[0].algo.name)  # before sizes
     users = kind(configs, spec)
+    budget_of(users.config, users)  # that it fits them
     asked = _rounds_of(users)
     rounds = users.room(asked).fitted() if users.config.fit_population else asked
     _check_minibatches(users)

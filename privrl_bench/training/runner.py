@@ -18,6 +18,7 @@ from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.kernels.machine import one_thread
 from privrl_bench.kernels.signals import catching_signals, raising_signals
 from privrl_bench.metrics import shown_epsilon
+from privrl_bench.training.charging import charge_of, settle_done
 from privrl_bench.training.crash import Outcome, interruption
 from privrl_bench.training.describe import (
     announce,
@@ -170,6 +171,7 @@ def _already_done(config: RunConfig, rundir: RunDir) -> Outcome:
         )
     except (OSError, KeyError, TypeError, ValueError):
         raise ConfigError("resume", f"{path} is missing or damaged; use resume=restart") from None
+    settle_done(config, rundir, summary)
     since = "; resume=restart trains it again"
     if other := _changed(config, rundir):
         since = f", but {other} since{since}"
@@ -212,6 +214,9 @@ def _run_group(
 def _train(plan: Plan, dirs: list[RunDir], overrides: list[list[str]]) -> list[Outcome]:
     """Begin or resume the folders and train the runs together."""
     saved = [rundir.load_checkpoint() for rundir in dirs]
+    run, charge = plan.opened([rundir / "ledger.jsonl" for rundir in dirs]), charge_of(plan)
+    if charge is not None:
+        charge.reserve(run, dirs, [before["round"] if before else 0 for before in saved])
     for config, rundir, given, before in zip(plan.given, dirs, overrides, saved, strict=True):
         if before is not None and (other := _changed(config, rundir)):
             print(f"warning  {rundir.path} is resumed, but {other} since it began", flush=True)
@@ -224,7 +229,6 @@ def _train(plan: Plan, dirs: list[RunDir], overrides: list[list[str]]) -> list[O
         rundir.set_status("running")
         for audit, record in records(config).items():
             write_json(rundir / f"{audit}.json", record)
-    run = plan.opened([rundir / "ledger.jsonl" for rundir in dirs])
     for r, rundir in enumerate(dirs):
         announce(run, r, rundir.path, overrides[r])
         write_json(rundir / "plan.json", describe_plan(run, r))
@@ -232,4 +236,8 @@ def _train(plan: Plan, dirs: list[RunDir], overrides: list[list[str]]) -> list[O
         if more := repeat_warning(run.gate, r, before["round"] if before else 0):
             print(f"warning  {rundir.path}: {more}", flush=True)
     with catching_signals() as stop:
-        return Experiment(run, dirs).run(saved, stop)
+        outcomes = Experiment(run, dirs).run(saved, stop)
+    if charge is not None and not interruption(outcomes):
+        charge.settle(run, dirs)
+        print(f"budget  {charge.line()}", flush=True)
+    return outcomes

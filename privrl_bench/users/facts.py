@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Self
 
 from privrl_bench.errors import ConfigError
@@ -30,6 +31,23 @@ class UserSize:
 
 
 @dataclass(frozen=True)
+class People:
+    """Users who are the same in other runs.
+
+    Attributes:
+        name: of the dataset that has them.
+        folder: of the dataset.
+        user_key: its metadata key that names a user; empty: each episode is one.
+        public_users: how many of them a run takes as public, the first of a fixed order.
+    """
+
+    name: str
+    folder: Path
+    user_key: str
+    public_users: int
+
+
+@dataclass(frozen=True)
 class UserTerms:
     """What the guarantee says of its users.
 
@@ -39,6 +57,7 @@ class UserTerms:
         public: what is taken as public about them.
         notes: what is taken for granted of them.
         caveats: what lets their data past the gate of a private run, by name.
+        people: who they are, if other runs may be about the same; None: they are new in every run.
     """
 
     unit: Unit
@@ -46,6 +65,7 @@ class UserTerms:
     public: tuple[str, ...] = ()
     notes: Mapping[str, str] = field(default_factory=dict)
     caveats: Mapping[str, str] = field(default_factory=dict)
+    people: People | None = None
 
     def noting(self, notes: Mapping[str, str]) -> Self:
         """The same with more notes."""

@@ -64,7 +64,7 @@ BAD = {
     "-m env.name=hopper,cartpole": "env.name: set by the env group",
     "privrl audit epsilon ++algo.name=ppo": "algo.name: set by the algo group",
     "privrl collect env=chain policy=uniform env.name=hopper": "env.name: set by the env group",
-    "nosuch=1": "nosuch: no such key; allowed: algo, env, privacy, hardware, log, eval, data, "
+    "nosuch=1": "nosuch: no such key; allowed: algo, env, privacy, hardware, log, eval, data, budget, "
     "total_steps, rounds, fit_population, seed, plan_only, plugins, resume, search, tuned, paper\n",
     # twice, or removed
     "algo=dppg algo=ppo": "algo: given twice, as algo=dppg and algo=ppo",

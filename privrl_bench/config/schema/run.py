@@ -80,6 +80,17 @@ class LogConfig(Section):
     plot: bool = True  # write curve.png into the run folder at the end
 
 
+@dataclass
+class BudgetConfig(Section):
+    """What a run about users of a dataset is charged to; `budget=FILE` is short for `budget.file`."""
+
+    prefix: ClassVar[str] = "budget."
+
+    file: str | None = None  # of privrl budget create; null: none
+    # formal | heuristic: also runs without a formal guarantee, after which nothing is said of all runs together
+    allow: str = choice("formal", ("formal", "heuristic"))
+
+
 def _evaluation_steps(every: int | str) -> bool:
     return every == AUTO if isinstance(every, str) else every >= 0
 
@@ -114,6 +125,7 @@ class RunConfig(Section):
     log: LogConfig = field(default_factory=LogConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     data: DataConfig = field(default_factory=DataConfig)
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
     total_steps: int = integer(1_000_000)  # environment steps, counted from the public U and T
     rounds: int | None = integer(None, most=10**9)  # releases; null: total_steps / (U * T)
     # whether there are at most as many rounds as the users of `privacy.population` suffice for

@@ -39,7 +39,16 @@ PLUGIN = Plugin(
             f"{_HERE}.collect:main", "record episodes of training runs or a policy as a dataset"
         ),
         "import": Command(f"{_HERE}.logs.command:main", "make a dataset of logs in a table"),
+        "budget": Command(
+            f"{_HERE}.budget_command:main", "one budget for all runs about the same people"
+        ),
     },
-    functions={"import_logs": f"{_HERE}.logs.command:import_logs"},
+    functions={
+        "import_logs": f"{_HERE}.logs.command:import_logs",
+        **{
+            name: f"{_HERE}.budget_command:{name}"
+            for name in ("create_budget", "open_budget", "verify_budget")
+        },
+    },
     conf=Path(__file__).parent / "conf",
 )

@@ -10,7 +10,7 @@ from privrl_bench.config.traits import Data, Draws
 from privrl_bench.errors import ConfigError, refuse
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.rules import rules
-from privrl_bench.users.facts import UserSize, UserTerms, UserWords
+from privrl_bench.users.facts import People, UserSize, UserTerms, UserWords
 from privrl_bench.users.refusals import (
     check_noise,
     evaluation,
@@ -219,6 +219,8 @@ class RecordedUsers(Users):
             what = "exactly the private users" if exact else "a bound on the private users"
             public.append(f"population={population}, {what}")
             notes["neighbours"] = neighbours_of(config.privacy, data.users)
+        from privrl_bench.packs.offline.datasets.minari_files import datasets_root
+
         key = self.data.trajectories.user_key
         who = f"the metadata key {key!r} names the users" if key else "each episode is a user"
         notes["dataset"] = (
@@ -227,7 +229,9 @@ class RecordedUsers(Users):
             f"another's, although the collecting policy may have learned from one to the next; {who}"
         )
         # `public` says what their number is.
-        return UserTerms(unit, False, tuple(public), notes | order_note(in_order))
+        people = People(data.name, datasets_root() / data.name, key or "", data.public_users)
+        notes |= order_note(in_order)
+        return UserTerms(unit, False, tuple(public), notes, people=people)
 
     def _taken(self) -> str:
         """What a run takes from the public users."""
