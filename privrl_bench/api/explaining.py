@@ -13,7 +13,7 @@ from typing import Any
 from privrl_bench.config.overrides import explicit_keys
 from privrl_bench.errors import ConfigError, no_run
 from privrl_bench.metrics import again, shown_epsilon
-from privrl_bench.privacy.guarantee import SEEDED, meaning, too_large
+from privrl_bench.privacy.guarantee import CHARGED, SEEDED, meaning, too_large
 
 STATUSES = {
     "formal": "a theorem covers everything that the run releases, given the assumptions below",
@@ -39,11 +39,15 @@ RELEASED = (
 )
 TUNING = "tuning: hyperparameters, seeds or runs that were chosen by looking at results on the same users"
 SEARCHED = "other tuning: choices by looking at results on the same users, beyond this search"
+OTHERS = "other runs on the same users: each has its own epsilon, and they add up"
+UNCHARGED = (
+    "uncharged runs: those on the same users that the budget lacks, and choices by their results"
+)
 OUTSIDE = (
     "private files: train/... metrics, times and checkpoint.pt must stay in the run folder",
     TUNING,
     "timing: how long the machine takes, and what can be seen of its memory",
-    "other runs on the same users: each has its own epsilon, and they add up",
+    OTHERS,
     "several pieces of one person: who is in the data as several units counts as several users, and "
     "epsilon is for one of them",
 )
@@ -172,7 +176,9 @@ def _outside(guarantee: Mapping[str, Any]) -> list[str]:
     if guarantee["status"] == "none":
         return ["everything: the run is not private"]
     notes = {str(line).partition(":")[0] for line in guarantee.get("notes", [])}
-    outside = [SEARCHED if line == TUNING and "search" in notes else line for line in OUTSIDE]
+    changed = {TUNING: SEARCHED} if "search" in notes else {}
+    changed |= {TUNING: UNCHARGED, OTHERS: UNCHARGED} if CHARGED in notes else {}
+    outside = dict.fromkeys(changed.get(line, line) for line in OUTSIDE)
     return [*outside, *([SEED] if SEEDED in notes else [])]
 
 

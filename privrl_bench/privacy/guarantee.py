@@ -12,6 +12,7 @@ from privrl_bench.metrics import shown_epsilon
 UNREVIEWED = "unreviewed"  # a status, and the note that says why
 PART_OF_SEARCH = "search"  # the caveat of a run that a search has made
 SEEDED = "seeded noise"  # the note of noise that is a function of a seed
+CHARGED = "budget"  # the note of a run that is charged to one
 WEAK_DELTA = "weak delta"  # a caveat that is no path of data, or a note
 # At this delta a user may be shown in full once in a hundred runs: no usual meaning of "private".
 _MOST_DELTA = 1e-2

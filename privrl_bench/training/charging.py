@@ -16,7 +16,7 @@ from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.privacy.account import Account
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.budget import KEY, Budget, DoesNotFit, Entry, new_id
-from privrl_bench.privacy.guarantee import PART_OF_SEARCH, SEEDED
+from privrl_bench.privacy.guarantee import CHARGED, PART_OF_SEARCH, SEEDED
 from privrl_bench.privacy.ledger import Mark, read_chain, require_reaches
 from privrl_bench.privacy.rules import rules
 from privrl_bench.training.folder import BUDGET, RunDir, write_json
@@ -142,7 +142,8 @@ class Charge:
                     KEY, self._refusal(plan, costs, error.left, any(rounds))
                 ) from None
             raise
-        plan.gate.notes["runs"] = self.note()
+        plan.gate.notes.pop("runs", None)
+        plan.gate.notes[CHARGED] = self.note()
 
     def settle(self, plan: Any, dirs: Sequence[RunDir]) -> None:
         """Charge runs that have ended what their ledgers have."""

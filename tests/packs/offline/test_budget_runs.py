@@ -42,12 +42,16 @@ def test_a_run_is_charged_and_says_what_holds_for_all(capsys):
     found = pb.run(f"{LSPI} privacy.z=4 budget=a.budget")
     assert parts(budget) == [round(1 / 16 / budget.terms.filter.capacity, 4)]
     assert [one.state for one in budget.entries()] == ["settled"]
-    note = next(one for one in found.summary["guarantee"]["notes"] if one.startswith("runs: "))
+    note = next(one for one in found.summary["guarantee"]["notes"] if one.startswith("budget: "))
     assert note == (
-        "runs: given what was released before; charged to a.budget, which keeps everything about walks/b-v0 "
+        "budget: given what was released before; charged to a.budget, which keeps everything about walks/b-v0 "
         "within epsilon 4 at delta 1e-06, if all that is charged there is formal (privrl budget show)"
     )
+    assert not [one for one in found.summary["guarantee"]["notes"] if one.startswith("runs: ")]
     assert found.summary["guarantee"]["status"] == "formal"
+    explained = str(pb.explain(found.folder))
+    assert "uncharged runs: those on the same users that the budget lacks" in explained
+    assert "each has its own epsilon" not in explained
     assert f"budget  9% of a.budget is charged; {budget.cap()}" in capsys.readouterr().out
     assert "budget" not in found.folder.name  # it changes no result
     run("privacy.z=4 budget=a.budget")  # done before: nothing is charged
