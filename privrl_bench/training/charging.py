@@ -28,13 +28,22 @@ if TYPE_CHECKING:
 _FINEST = 1e-3  # relative, of the z that would fit
 
 
-def registered(people: People) -> Path | None:
-    """The budget that a dataset names, or None. Raises ConfigError: what it names cannot be read."""
+def registered(people: People) -> dict[str, Any]:
+    """What a dataset says of its budget: `file`, `budget` (its id) and `made`; {} for none.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
     path = people.folder / BUDGET
     if not path.exists():
-        return None
+        return {}
     try:
-        return Path(json.loads(path.read_text())["file"])
+        found = dict(json.loads(path.read_text()))
+        return {
+            "file": Path(found["file"]),
+            "budget": str(found["budget"]),
+            "made": bool(found["made"]),
+        }
     except (OSError, ValueError, KeyError, TypeError):
         raise ConfigError(KEY, f"{path} is damaged: it names the budget of {people.name}") from None
 
@@ -54,7 +63,8 @@ def budget_of(config: RunConfig, users: Users) -> Budget | None:
                 "is for users of a dataset; simulated users are new people in every run",
             )
         return None
-    own = registered(people)
+    named = registered(people)
+    own = named.get("file")
     if given is None:
         if own is not None:
             raise ConfigError(KEY, f"{people.name} has a budget: add budget={own}")
@@ -64,8 +74,12 @@ def budget_of(config: RunConfig, users: Users) -> Budget | None:
     if terms.population != people.name:
         raise ConfigError(KEY, f"{given} is for {terms.population}, not for {people.name}")
     if own is None or not (own.exists() and own.samefile(given)):
-        named = f"names the budget {own}" if own else "names no budget"
-        raise ConfigError(KEY, f"{people.name} {named}, and {given} is another file")
+        says = f"names the budget {own}" if own else "names no budget"
+        raise ConfigError(KEY, f"{people.name} {says}, and {given} is another file")
+    if named["budget"] != terms.id:
+        raise ConfigError(
+            KEY, f"{given} is not the file that was made for {people.name}: put it back"
+        )
     seeded = config.privacy.noise == "seeded" and rules(config.privacy).mechanism.private
     if seeded and config.budget.allow == "formal":
         raise ConfigError(
@@ -287,9 +301,8 @@ def _marker(folder: Path) -> dict[str, Any]:
 
 
 def _inode(folder: Path) -> int:
-    """Of a folder on its device."""
-    found = folder.stat()
-    return int(found.st_ino) ^ (int(found.st_dev) << 40)
+    """Of a folder, as SQLite holds it. Without its device, whose number may change when a machine starts."""
+    return folder.stat().st_ino & (2**63 - 1)
 
 
 def _holder_problem(folder: Path, entry: Entry, held: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from privrl_bench.cli.parsing import Command, Parser, dispatch
-from privrl_bench.errors import ConfigError, no_run, require, require_choice
+from privrl_bench.errors import ConfigError, PrivacyError, no_run, require, require_choice
 from privrl_bench.packs.offline.datasets.minari_files import datasets_root, open_dataset
 from privrl_bench.packs.offline.datasets.trajectories import split_users
 from privrl_bench.privacy.accounting.filters import ADJACENCIES, PrivacyFilter, best_order
@@ -152,19 +152,45 @@ def create_budget(
     folder = datasets_root() / population
     people = People(population, folder, key, split.public_users)
     place = Path(file).resolve()
-    if (before := registered(people)) is not None and (before.exists() or before != place):
-        there = "" if before.exists() else ", which is not there; make it there, or put it back"
-        raise ConfigError("--population", f"{population} has the budget {before}{there}")
-    terms = BudgetTerms(new_id(), population, unit, key, split.public_users, kind)
-    if before is None and place.exists():
+    before = registered(people)
+    if before and (before["made"] or before["file"] != place):
+        there = "" if before["file"].exists() else ", which is not there; put it back"
+        raise ConfigError("--population", f"{population} has the budget {before['file']}{there}")
+    if place.exists() and not before:
         raise ConfigError("FILE", f"{file} exists; a budget is made once")
-    # First the dataset: a crash between the two refuses its runs, until the file is made.
-    write_json(folder / BUDGET, {"file": str(place), "budget": terms.id})
+    terms = BudgetTerms(new_id(), population, unit, key, split.public_users, kind)
+    return _made(place if Path(file).is_absolute() else Path(file), folder / BUDGET, terms, before)
+
+
+def _made(file: Path, marker: Path, terms: BudgetTerms, before: dict[str, Any]) -> Budget:
+    """Make a budget that its dataset names first: a crash between the two refuses runs until it is made.
+
+    Args:
+        file: to make.
+        marker: of the dataset.
+        terms: of the budget.
+        before: what an attempt that was cut off left in the dataset; {}: nothing.
+    """
+    if before and file.exists():
+        found = Budget(file)  # all but the last step was done
+        if found.terms.id != before["budget"]:
+            raise ConfigError("FILE", f"{file} exists, and is not the budget of {terms.population}")
+        terms = found.terms
+    said = {"file": str(file.resolve()), "budget": terms.id, "made": False}
+    if not before:
+        try:
+            marker.open("x").close()
+        except OSError as error:
+            raise ConfigError("--population", f"cannot write {marker}: {error.strerror}") from None
+    write_json(marker, said)
     try:
-        return Budget.create(file, terms)
+        budget = found if before and file.exists() else Budget.create(file, terms)
     except ConfigError:
-        (folder / BUDGET).unlink()
+        if not before:
+            marker.unlink()
         raise
+    write_json(marker, said | {"made": True})
+    return budget
 
 
 def _filter(
@@ -182,7 +208,12 @@ def _filter(
         require("--order", 1 < order <= 1e4 and kind == "renyi", "above 1, of renyi", order)
     elif kind == "renyi":
         order = best_order(epsilon, delta)
-    return PrivacyFilter(kind, float(epsilon), float(delta), adjacency, order)
+    made = PrivacyFilter(kind, float(epsilon), float(delta), adjacency, order)
+    try:
+        require("--epsilon", made.capacity > 0, "larger for this delta", epsilon)
+    except PrivacyError as error:
+        raise ConfigError("--epsilon", str(error)) from None
+    return made
 
 
 def open_budget(file: str | Path) -> Budget:

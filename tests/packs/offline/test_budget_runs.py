@@ -255,10 +255,14 @@ def test_a_copy_of_the_file_is_refused():
     Path("a.budget").unlink()
     with pytest.raises(ConfigError, match=r"^budget: .* names the budget"):
         run("privacy.z=4 budget=b.budget")
-    with pytest.raises(
-        ConfigError, match=r"a\.budget, which is not there; make it there, or put it back"
-    ):
+    with pytest.raises(ConfigError, match=r"a\.budget, which is not there; put it back"):
         create("c.budget")
+    with pytest.raises(ConfigError, match=r"which is not there; put it back"):
+        create(epsilon=50)  # not anew: what was charged would be forgotten
+    with pytest.raises(ConfigError):
+        create(epsilon=1e-3)
+    with pytest.raises(ConfigError, match=r"^budget: walks/b-v0 has a budget"):
+        run("privacy.z=4")
 
 
 def test_a_folder_that_lost_its_ledger_or_was_restored_cannot_release_again(monkeypatch):
