@@ -31,7 +31,8 @@ def names(folder):
 def test_every_file_of_a_run_is_listed(tmp_path, monkeypatch):
     folder = pb.run([*RUN, f"hydra.run.dir={tmp_path}/done"], quiet=True).folder
     assert names(folder) <= set(FILES)
-    assert names(folder) >= {name for name, who in FILES.items() if who == "machine"}
+    machine = {name for name, who in FILES.items() if who == "machine"}
+    assert names(folder) >= machine - {"budget.json"}  # of runs that are charged to one
 
     def fail(self):
         raise RuntimeError("planted")
