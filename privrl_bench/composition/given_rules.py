@@ -134,7 +134,8 @@ def _given_users(run: RunConfig, keys: Collection[str]) -> None:
     """A key has an effect with such users."""
     none = "splits a dataset, and there is none: set data.id"
     texts = f"is for texts, env={run.env.name} has none: use env=sentiment"
-    for begin, why in {"env.text.": texts, "data.public": none, "data.users": none}.items():
+    split = dict.fromkeys(("data.public", "data.users", "data.part"), none)
+    for begin, why in {"env.text.": texts, **split}.items():
         unread = [x for x in keys if x.startswith(begin) and not x.startswith(kind_of(run).reads)]
         for key in sorted(unread):
             raise ConfigError(key, why)

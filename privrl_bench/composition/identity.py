@@ -22,8 +22,10 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.rules import unused
 
 # A new version changes the noise of every run, and runs of an older version cannot be resumed. Increase it when
-# the meaning of a key changes, or a key is added or renamed.
+# the meaning of a key changes, or a key is renamed, or one is added and not in LATER.
 VERSION = 2
+# Keys that were added later, with the value at which a run is what it was before: left out there.
+LATER = {"data.part": None}
 # Keys, or sections ending with a dot, that change neither data nor rows nor noise nor schedule.
 IGNORED = (
     *("log.", "budget.", "plan_only", "resume", "plugins", "hyperparameter_source", "env.check"),
@@ -47,7 +49,7 @@ def identity(config: RunConfig, without: Iterable[str] = ()) -> dict[str, Any]:
     return {"version": VERSION} | {
         key: _content(key, value) if key in FILES else value
         for key, value in sorted(_flat(config, RunConfig, "").items())
-        if not _within(key, left_out)
+        if not _within(key, left_out) and not (key in LATER and value == LATER[key])
     }
 
 

@@ -10,6 +10,11 @@ What was reserved stays charged until it is settled, so a killed run is charged 
 up what repeated rounds cost before they are drawn. A reservation belongs to one run folder, by its inode
 and a token that changes at every charge (`training/charging.py`): a copy cannot resume on it.
 
+Parts of the users compose in parallel. Which part a user is in is public and fixed (their position in a fixed
+order modulo the number of parts), so a run on part 1/2 releases nothing about a user of part 2/2: given all
+earlier releases it has the same distribution with and without their data. The filter therefore holds for each
+user with the costs of the runs that may have taken this user; what is charged is the largest of these sums.
+
 The file is SQLite with a rollback journal and `synchronous=EXTRA`: a committed reservation survives a power
 cut. It needs a local disk, because locks of network file systems are not reliable. Its log is a chain of
 hashes. An older copy of the file that was put back is found when a later run folder is shown to it, and cannot
@@ -24,15 +29,16 @@ import os
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.accounting.filters import SLACK, PrivacyFilter
-from privrl_bench.privacy.ledger import Mark
+from privrl_bench.privacy.ledger import Mark, sync_folder
 
 KEY = "budget"
 WAIT = 60.0  # seconds for another process
@@ -46,7 +52,7 @@ CREATE TABLE terms (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE entries (
     id TEXT PRIMARY KEY, run TEXT NOT NULL, inode INTEGER NOT NULL, what TEXT NOT NULL, status TEXT NOT NULL,
     state TEXT NOT NULL, charged REAL NOT NULL, slack REAL NOT NULL, lines INTEGER NOT NULL, head TEXT NOT NULL,
-    token TEXT NOT NULL, time TEXT NOT NULL);
+    token TEXT NOT NULL, part TEXT NOT NULL, time TEXT NOT NULL);
 CREATE TABLE log (
     number INTEGER PRIMARY KEY, time TEXT NOT NULL, entry TEXT NOT NULL, action TEXT NOT NULL,
     charged REAL NOT NULL, note TEXT NOT NULL, chain TEXT NOT NULL);
@@ -89,6 +95,7 @@ class Entry:
         slack: share of discrete noise.
         mark: how far the ledger had come when this was written.
         token: of the folder that holds it, new at every change.
+        part: of the private users, as 1/2; empty: all of them.
         time: of the last change, UTC.
     """
 
@@ -102,6 +109,7 @@ class Entry:
     slack: float
     mark: Mark
     token: str = ""
+    part: str = ""
     time: str = ""
 
     @property
@@ -143,8 +151,7 @@ class Budget:
     def create(cls, path: str | Path, terms: BudgetTerms) -> Budget:
         """Make the file. Raises ConfigError: it is there, cannot be written, or its epsilon is too small."""
         path = Path(path)
-        if path.exists():
-            raise ConfigError(KEY, f"{path} exists; a budget is made once")
+        temporary = path.with_name(path.name + ".tmp")
         try:
             assert terms.filter.capacity > 0
         except PrivacyError as error:
@@ -163,13 +170,19 @@ class Budget:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             _check_local(path.parent)
-            with closing(sqlite3.connect(path, isolation_level=None)) as file:
+            temporary.unlink(missing_ok=True)
+            with closing(sqlite3.connect(temporary, isolation_level=None)) as file:
                 file.execute("PRAGMA synchronous=EXTRA")
-                file.executescript(f"BEGIN;{_TABLES}COMMIT;")
-                file.execute("BEGIN")
+                file.executescript(_TABLES)
                 file.executemany("INSERT INTO terms VALUES (?, ?)", values.items())
-                _log(file, "", "create", 0.0, f"epsilon {kind.epsilon:g}, delta {kind.delta:g}")
-                file.execute("COMMIT")
+                total = shown_epsilon(kind.epsilon)
+                _log(file, "", "create", 0.0, f"epsilon {total}, delta {kind.delta:g}")
+            os.link(temporary, path)  # whole, or not at all; never over another file
+            temporary.unlink()
+            sync_folder(path.parent)
+        except FileExistsError:
+            temporary.unlink(missing_ok=True)
+            raise ConfigError(KEY, f"{path} exists; a budget is made once") from None
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(KEY, f"cannot write {path}: {error}") from None
         return cls(path)
@@ -190,8 +203,8 @@ class Budget:
 
     @property
     def share(self) -> float:
-        """How much of the capacity is charged, 0 to 1; runs without a bound apart."""
-        return _charged(self.entries()) / self.terms.filter.capacity
+        """How much of the capacity is charged, 0 to 1, for the users with the most; unbounded runs apart."""
+        return most_charged(self.entries()) / self.terms.filter.capacity
 
     @property
     def status(self) -> str:
@@ -203,7 +216,7 @@ class Budget:
         terms, kind = self.terms, self.terms.filter
         said = (
             f"everything about {terms.population} that is charged to {self.path.name} stays within epsilon "
-            f"{kind.epsilon:g} at delta {kind.delta:g}"
+            f"{shown_epsilon(kind.epsilon)} at delta {kind.delta:g}"
         )
         worse = [one for one in self.entries() if not one.bounded]
         if worse:
@@ -213,9 +226,9 @@ class Budget:
             )
         return said
 
-    def left(self) -> float:
-        """What still fits, in the unit of the filter."""
-        return max(self.terms.filter.capacity - _charged(self.entries()), 0.0)
+    def left(self, part: str = "") -> float:
+        """What still fits for a part of the users, in the unit of the filter."""
+        return max(self.terms.filter.capacity - most_charged(self.entries(), part), 0.0)
 
     # -- reserve and settle -----------------------------------------------------------------
 
@@ -241,6 +254,10 @@ class Budget:
                         f"{self.terms.population} any more; budget.allow=heuristic charges it all the same",
                     )
                 before = known.get(one.id)
+                if before is not None and before.part != one.part:
+                    raise ConfigError(
+                        KEY, f"{one.run} was charged for other users; use resume=restart"
+                    )
                 if before is not None and before.inode != one.inode:
                     raise ConfigError(
                         KEY,
@@ -254,9 +271,9 @@ class Budget:
                     one, state="reserved", charged=charged, slack=slack, status=worst
                 )
                 _put(file, known[one.id], "top up" if before else "reserve")
-            total = _charged(known.values())
-            if not self.terms.filter.fits(total, 0.0):
-                raise DoesNotFit(self.terms.filter.capacity - _charged(_others(known, entries)))
+            if not self.terms.filter.fits(most_charged(known.values()), 0.0):
+                others, part = _others(known, entries), entries[0].part if entries else ""
+                raise DoesNotFit(self.terms.filter.capacity - most_charged(others, part))
             if sum(one.slack for one in known.values() if one.bounded) > SLACK:
                 raise ConfigError(
                     KEY, "discrete noise of so many runs has no analysis; make another budget"
@@ -267,7 +284,8 @@ class Budget:
         with self._open() as file, _changing(file):
             known = {one.id: one for one in _entries(file)}
             for one in entries:
-                before = known[one.id]
+                if (before := known.get(one.id)) is None:
+                    raise ConfigError(KEY, f"{self.path} knows nothing of {one.run}")
                 worst = before.status if not before.bounded else one.status
                 if one.charged > before.charged * (1.0 + 1e-9):  # more than was planned
                     worst = "heuristic" if worst == "formal" else worst
@@ -300,7 +318,7 @@ class Budget:
                     logged = f"the log has {action} of {charged:g}"
                     found.append(f"{one.run}: {logged}, the table {one.state} of {one.charged:g}")
             found += [f"entry {name} is in the log and not in the table" for name in last]
-            if not self.terms.filter.fits(_charged(_entries(file)), 0.0):
+            if not self.terms.filter.fits(most_charged(_entries(file)), 0.0):
                 found.append("more is charged than the budget has")
         return found
 
@@ -331,7 +349,7 @@ def new_id() -> str:
 # --- the file
 
 _LOGGED = "number, time, entry, action, charged, note"
-_FIELDS = "id, run, inode, what, status, state, charged, slack, lines, head, token, time"
+_FIELDS = "id, run, inode, what, status, state, charged, slack, lines, head, token, part, time"
 
 
 @contextmanager
@@ -356,7 +374,7 @@ def _put(file: sqlite3.Connection, one: Entry, action: str) -> None:
     """Write an entry and a line of the log."""
     now = _now()
     values = [getattr(one, name) for name in _FIELDS.split(", ")[:8]]
-    values += [one.mark.lines, one.mark.head, one.token, now]
+    values += [one.mark.lines, one.mark.head, one.token, one.part, now]
     marks = ", ".join("?" * len(values))
     kept = ", ".join(f"{name} = excluded.{name}" for name in _FIELDS.split(", ")[1:])
     file.execute(
@@ -383,8 +401,26 @@ def _others(known: dict[str, Entry], entries: Sequence[Entry]) -> list[Entry]:
     return [one for name, one in known.items() if name not in asked]
 
 
-def _charged(entries: Any) -> float:
-    return sum(one.charged for one in entries if one.charged < math.inf)
+def most_charged(entries: Iterable[Entry], part: str = "") -> float:
+    """The sum of costs for the users of a part who have the most; empty: of all users."""
+    bounded = [one for one in entries if one.charged < math.inf]
+    all_parts = [_index(one.part) for one in bounded]
+    own, own_parts = _index(part)
+    whole = math.lcm(own_parts, *(parts for _, parts in all_parts))
+    return max(
+        sum(
+            one.charged
+            for one, (index, parts) in zip(bounded, all_parts, strict=True)
+            if user % parts == index
+        )
+        for user in range(own, whole, own_parts)
+    )
+
+
+def _index(part: str) -> tuple[int, int]:
+    """1/2 as (0, 2): users at positions p with p % 2 == 0; empty: (0, 1)."""
+    number, _, parts = (part or "1/1").partition("/")
+    return int(number) - 1, int(parts)
 
 
 def _now() -> str:

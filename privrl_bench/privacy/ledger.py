@@ -106,7 +106,7 @@ def digest(values: dict[str, Tensor]) -> str:
     return total.hexdigest()[:16]
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """A new file survives a power cut once its folder is synced (where a folder can be)."""
     if hasattr(os, "O_DIRECTORY"):
         handle = os.open(folder, os.O_DIRECTORY)
@@ -185,7 +185,7 @@ class Ledger:
                 with self._path.open("ab") as file:
                     file.write(raw + b"\n")
                 if new:
-                    _sync_folder(self._path.parent)
+                    sync_folder(self._path.parent)
                 self._broken, self._unsynced = False, True
             self._remember(line)
             self.mark = Mark(self.mark.lines + 1, line_hash(raw))

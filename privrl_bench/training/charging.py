@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, PrivacyError
+from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.account import Account
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.privacy.budget import KEY, Budget, DoesNotFit, Entry, new_id
@@ -107,6 +108,7 @@ class Charge:
     """Runs that are trained together, and the budget that they are charged to."""
 
     budget: Budget
+    part: str = ""
 
     def entry(self, gate: Account, r: int, round_index: int | None, what: str) -> Entry:
         """What replica r costs: continued from a round to its end, or, with None, what its ledger has.
@@ -124,7 +126,8 @@ class Charge:
                 raise ConfigError(KEY, f"{what}: {error}") from None
         ledger = gate.ledgers[r]
         slack = gate.mechanism.slack(r)
-        return Entry("", "", 0, what, status, "reserved", cost, slack, ledger.mark)
+        what += f", part {self.part}" if self.part else ""
+        return Entry("", "", 0, what, status, "reserved", cost, slack, ledger.mark, part=self.part)
 
     def reserve(self, plan: Any, dirs: Sequence[RunDir], rounds: Sequence[int]) -> None:
         """Charge runs before they begin or resume, and write who holds the reservation into their folders.
@@ -139,6 +142,7 @@ class Charge:
         """
         entries, made = [], []
         for r, (rundir, index) in enumerate(zip(dirs, rounds, strict=True)):
+            plan.gate.ledgers[r].sync()  # the budget remembers how far it has come
             planned = self.entry(plan.gate, r, index, _what(plan, r))
             rundir.path.mkdir(parents=True, exist_ok=True)
             made += [] if (rundir / BUDGET).exists() else [rundir]
@@ -172,25 +176,21 @@ class Charge:
         terms, path = self.budget.terms, self.budget.path
         return (
             f"given what was released before; charged to {path.name}, which keeps everything about "
-            f"{terms.population} within epsilon {terms.filter.epsilon:g} at delta {terms.filter.delta:g}, if "
-            "all that is charged there is formal (privrl budget show)"
+            f"{terms.population} within epsilon {shown_epsilon(terms.filter.epsilon)} at delta "
+            f"{terms.filter.delta:g}, if all that is charged there is formal (privrl budget show)"
         )
 
     def line(self) -> str:
         """For the terminal, after a run."""
-        return f"{self.budget.share:.0%} of {self.budget.path} is charged; {self.budget.cap()}"
+        share = self.budget.share
+        return f"{share:.0%} of {self.budget.path} is charged; {self.budget.cap()}"
 
     def rows(self, plan: Any, r: int) -> list[tuple[str, str]]:
         """Rows of the plan of a run that has not begun."""
         costs = self.entry(plan.gate, r, 0, _what(plan, r)).charged
-        left, whole = self.budget.left(), self.budget.terms.filter.capacity
-        part = costs / whole
-        rows = [
-            (
-                "budget",
-                f"takes {part:.1%} of {self.budget.path}; {self.budget.share:.1%} is charged",
-            )
-        ]
+        left, whole = self.budget.left(self.part), self.budget.terms.filter.capacity
+        charged = f"{(whole - left) / whole:.1%} is charged"
+        rows = [("budget", f"a new run takes {costs / whole:.1%} of {self.budget.path}; {charged}")]
         if math.isfinite(costs) and not self.budget.terms.filter.fits(whole - left, costs):
             rows.append(("warning", f"{KEY}: {self._refusal(plan, costs, left)}"))
         return rows
@@ -369,8 +369,8 @@ def _what(plan: Any, r: int) -> str:
 
 def charge_of(plan: Any) -> Charge | None:
     """What the runs of a plan are charged to. Raises ConfigError: see `budget_of`."""
-    budget = budget_of(plan.config, plan.users)
-    return None if budget is None else Charge(budget)
+    budget, people = budget_of(plan.config, plan.users), plan.users.terms().people
+    return None if budget is None or people is None else Charge(budget, people.part)
 
 
 def verified(budget: Budget, folder: Path) -> list[str]:

@@ -28,7 +28,7 @@ from privrl_bench.composition.identity import identity
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.kernels.signals import exit_code
-from privrl_bench.privacy.ledger import Mark, require_reaches
+from privrl_bench.privacy.ledger import Mark, require_reaches, sync_folder
 from privrl_bench.training import crash
 from privrl_bench.training.provenance import provenance
 
@@ -63,13 +63,14 @@ LOCKS = ".locks"  # folder beside run folders
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Replace a file so that a crash leaves the old content or the new content, never a part."""
+    """Replace a file so that a crash or a power cut leaves the old content or the new one, never a part."""
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+    sync_folder(path.parent)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -238,6 +238,9 @@ def _train(plan: Plan, dirs: list[RunDir], overrides: list[list[str]]) -> list[O
     with catching_signals() as stop:
         outcomes = Experiment(run, dirs).run(saved, stop)
     if charge is not None and not interruption(outcomes):
-        charge.settle(run, dirs)
-        print(f"budget  {charge.line()}", flush=True)
+        try:
+            charge.settle(run, dirs)
+            print(f"budget  {charge.line()}", flush=True)
+        except (ConfigError, OSError) as error:  # the runs have ended, whatever became of the file
+            print(f"warning  {error}; all that was planned stays charged", flush=True)
     return outcomes

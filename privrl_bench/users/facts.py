@@ -39,12 +39,14 @@ class People:
         folder: of the dataset.
         user_key: its metadata key that names a user; empty: each episode is one.
         public_users: how many of them a run takes as public, the first of a fixed order.
+        part: of the others, as 1/2 (`data.part`); empty: all of them.
     """
 
     name: str
     folder: Path
     user_key: str
     public_users: int
+    part: str = ""
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,13 @@ def test_golden_digests():
     }
 
 
+def test_a_key_that_was_added_later_counts_where_it_is_given():
+    assert not set(module.LATER) & set(module.identity(compose(RUNS["offline"])))
+    part = compose([*RUNS["offline"], "data.part=1/2"])
+    assert module.identity(part)["data.part"] == "1/2"
+    assert noise_key(part) != noise_key(compose(RUNS["offline"]))
+
+
 def test_names_of_classes_and_the_order_of_fields_mean_nothing():
     config = compose(RUNS["dppg"])
     turned = make_dataclass(

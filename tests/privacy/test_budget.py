@@ -32,9 +32,9 @@ def made(folder, **more):
     return Budget.create(Path(folder) / "a.budget", replace(terms, **more))
 
 
-def entry(name, part, status="formal", inode=1, slack=1e-9):
+def entry(name, part, status="formal", inode=1, slack=1e-9, of=""):
     kept = (name, f"/runs/{name}", inode, "dp_lspi on logs, seed 0", status)
-    return Entry(*kept, "reserved", part * WHOLE, slack, Mark())
+    return Entry(*kept, "reserved", part * WHOLE, slack, Mark(), part=of)
 
 
 def shares(budget):
@@ -89,6 +89,26 @@ def test_what_does_not_fit_charges_nothing_and_says_what_is_left(tmp_path):
     budget.reserve([entry("b", 0.3)])  # exactly full
     with pytest.raises(DoesNotFit):
         budget.reserve([entry("c", 1e-6)])
+
+
+def test_a_cut_off_creation_leaves_no_budget_and_is_no_obstacle(tmp_path):
+    (tmp_path / "a.budget.tmp").write_bytes(b"half a file")  # of a power cut
+    budget = made(tmp_path)
+    assert budget.problems() == []
+    assert sorted(tmp_path.iterdir()) == [budget.path]
+
+
+def test_what_is_not_known_is_not_settled_and_a_part_does_not_change(tmp_path):
+    budget = made(tmp_path)
+    with pytest.raises(ConfigError, match=r"^budget: .* knows nothing of /runs/a"):
+        budget.settle([entry("a", 0.1)])
+    budget.reserve([entry("a", 0.6, of="1/2"), entry("b", 0.9, of="2/2")])
+    assert (round(budget.share, 6), round(budget.left("1/2") / WHOLE, 6)) == (0.9, 0.4)
+    with pytest.raises(ConfigError, match=r"^budget: /runs/a was charged for other users"):
+        budget.reserve([entry("a", 0.6)])
+    with pytest.raises(DoesNotFit):
+        budget.reserve([entry("c", 0.2)])
+    budget.reserve([entry("d", 0.4, of="1/2")])
 
 
 def test_a_reservation_has_one_holder(tmp_path):
@@ -216,6 +236,11 @@ def work(path, action, entries):
     return True
 
 
+def is_in(user, part):
+    number, parts = map(int, (part or "1/1").split("/"))
+    return user % parts == number - 1
+
+
 class Events(RuleBasedStateMachine):
     """Runs that reserve, release, die, resume, settle and are copied, and a file that is put back."""
 
@@ -227,19 +252,26 @@ class Events(RuleBasedStateMachine):
             Events.pools = tuple(ProcessPoolExecutor(1) for _ in range(4))
         self.folder = Path(mkdtemp())
         self.budget = made(self.folder)
-        self.released, self.planned, self.alive = {}, {}, set()
+        self.released, self.planned, self.alive, self.of = {}, {}, set(), {}
         self.old = None  # an earlier copy of the file, and which runs it knew
         self.count = 0
+
+    def entry_of(self, name, part):
+        return entry(name, part, inode=int(name[1:]), of=self.of[name])
 
     def ask(self, process, action, entries):
         return Events.pools[process].submit(work, self.budget.path, action, entries).result()
 
-    @rule(process=st.integers(0, 3), part=st.floats(0.01, 0.5))
-    def reserve(self, process, part):
+    @rule(
+        process=st.integers(0, 3),
+        part=st.floats(0.01, 0.5),
+        of=st.sampled_from(["", "1/2", "2/2", "1/3", "3/3"]),
+    )
+    def reserve(self, process, part, of):
         self.count += 1
         name = f"r{self.count}"
-        if self.ask(process, "reserve", [entry(name, part, inode=self.count)]):
-            self.planned[name], self.released[name] = part, 0.0
+        if self.ask(process, "reserve", [entry(name, part, inode=self.count, of=of)]):
+            self.planned[name], self.released[name], self.of[name] = part, 0.0, of
             self.alive.add(name)
 
     @precondition(lambda self: self.alive)
@@ -258,7 +290,7 @@ class Events(RuleBasedStateMachine):
     def resume(self, process, data, repeated):
         name = data.draw(st.sampled_from(sorted(self.planned)))
         wanted = self.planned[name] + repeated
-        if self.ask(process, "reserve", [entry(name, wanted, inode=int(name[1:]))]):
+        if self.ask(process, "reserve", [self.entry_of(name, wanted)]):
             self.planned[name] = wanted
             self.alive.add(name)
 
@@ -266,7 +298,7 @@ class Events(RuleBasedStateMachine):
     @rule(process=st.integers(0, 3), data=st.data())
     def settle(self, process, data):
         name = data.draw(st.sampled_from(sorted(self.alive)))
-        assert self.ask(process, "settle", [entry(name, self.released[name], inode=int(name[1:]))])
+        assert self.ask(process, "settle", [self.entry_of(name, self.released[name])])
         self.alive.discard(name)
 
     @precondition(lambda self: self.planned)
@@ -295,7 +327,9 @@ class Events(RuleBasedStateMachine):
             charged = {one.id: one.charged / WHOLE for one in self.budget.entries()}
             for name, true in self.released.items():
                 assert charged[name] >= true - 1e-12
-            assert sum(charged.values()) <= 1 + 1e-6
+            for user in range(6):  # 2 and 3 parts: six kinds of users
+                took = [name for name in charged if is_in(user, self.of[name])]
+                assert sum(charged[name] for name in took) <= self.budget.share + 1e-9 <= 1 + 1e-6
             assert self.budget.problems() == []
 
     def teardown(self):

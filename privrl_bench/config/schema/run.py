@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -18,7 +19,13 @@ from privrl_bench.config.schema.env import EnvConfig
 from privrl_bench.config.schema.privacy import PrivacyConfig
 
 AUTO = "auto"  # value of eval.every
+_PART = re.compile(r"([1-9]|10)/([2-9]|10)")
 EVALUATIONS = 20  # of a run with it, where it has as many rounds; the initial one apart
+
+
+def _is_part(text: str) -> bool:
+    found = _PART.fullmatch(text)
+    return found is not None and int(found[1]) <= int(found[2])
 
 
 @dataclass
@@ -31,6 +38,8 @@ class DataConfig(Section):
     # share of its users that is public: scaling, early stopping, start states
     public: float = ranged(0.01, "above 0 and below 1", lambda x: 0 < x < 1)
     users: int | None = integer(None, least=2)  # use only this many of its users; null: all
+    # of its private users, as 1/2: every second in a fixed order; parts compose in parallel; null: all
+    part: str | None = ranged(None, "one of 1/2, 2/2, 1/3, 2/3, ... 10/10", _is_part)
     # Key of the episodes' metadata that names their user. auto: `user` if it is there, else each episode is a
     # user, and refused if values of other keys repeat | a key | null: each episode is a user
     user_key: str | None = ranged(AUTO, "auto or a key", bool)

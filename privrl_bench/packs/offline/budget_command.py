@@ -9,6 +9,7 @@ from typing import Any
 
 from privrl_bench.cli.parsing import Command, Parser, dispatch
 from privrl_bench.errors import ConfigError, PrivacyError, no_run, require, require_choice
+from privrl_bench.metrics import shown_epsilon
 from privrl_bench.packs.offline.datasets.minari_files import datasets_root, open_dataset
 from privrl_bench.packs.offline.datasets.trajectories import split_users
 from privrl_bench.privacy.accounting.filters import ADJACENCIES, PrivacyFilter, best_order
@@ -263,6 +264,7 @@ def facts_of(budget: Budget) -> dict[str, Any]:
                 "what": one.what,
                 "status": one.status,
                 "state": one.state,
+                "part": one.part,
                 "share": one.charged / whole,
                 "time": one.time,
             }
@@ -278,7 +280,8 @@ def lines_of(budget: Budget) -> list[str]:
     key = f"users named by {terms.user_key!r}" if terms.user_key else "each episode is a user"
     full = min(round(_WIDTH * share), _WIDTH)
     return [
-        f"{budget.path}: epsilon {kind.epsilon:g} at delta {kind.delta:g} about {terms.population}",
+        f"{budget.path}: epsilon {shown_epsilon(kind.epsilon)} at delta {kind.delta:g} about "
+        f"{terms.population}",
         f"  unit       {terms.unit} ({key}); at most {terms.public_users} public users",
         f"  filter     {kind.kind}{order}, {kind.adjacency}",
         f"  charged    [{'#' * full}{'.' * (_WIDTH - full)}] {share:.1%}",

@@ -229,7 +229,10 @@ class RecordedUsers(Users):
             f"another's, although the collecting policy may have learned from one to the next; {who}"
         )
         # `public` says what their number is.
-        people = People(data.name, datasets_root() / data.name, key or "", data.public_users)
+        folder, part = datasets_root() / data.name, config.data.part or ""
+        if part:
+            notes["dataset"] += f"; of the private users part {part}, chosen by their numbers alone"
+        people = People(data.name, folder, key or "", data.public_users, part)
         notes |= order_note(in_order)
         return UserTerms(unit, False, tuple(public), notes, people=people)
 

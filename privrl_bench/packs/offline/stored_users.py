@@ -82,7 +82,7 @@ def open_data(config: DataConfig, spec: EnvSpec) -> Dataset:
             f"{config.id} has an episode of {longest} steps; env={spec.name} allows {spec.max_episode_steps} "
             "(env.max_episode_steps)",
         )
-    split = split_users(found, config.public, config.users, config.id)
+    split = split_users(found, config.public, config.users, config.id, config.part)
     givers = found.card.get("logs", {}).get("givers", 0)
     if split.public_users < givers:
         raise ConfigError(

@@ -35,6 +35,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from privrl_bench.errors import PrivacyError
+from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.accounting import exact_gaussian
 from privrl_bench.privacy.accounting.cost import analysed, gaussian_pairs
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
@@ -75,7 +76,8 @@ class PrivacyFilter:
         found = epsilon - at_order(0.0, self.order, delta)
         if not found > 0:
             raise PrivacyError(
-                f"order {self.order:g} leaves nothing of epsilon {self.epsilon:g} at delta {self.delta:g}"
+                f"order {self.order:g} leaves nothing of epsilon {shown_epsilon(self.epsilon)} at delta "
+                f"{self.delta:g}"
             )
         return found * (1.0 - _ROUNDING)
 

@@ -10,6 +10,7 @@ from walk_logs import walk_logs
 
 import privrl_bench as pb
 from privrl_bench.errors import ConfigError
+from privrl_bench.privacy.budget import Budget, most_charged
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.training.loop import Experiment
 
@@ -147,6 +148,25 @@ def test_a_run_without_a_guarantee_is_remembered():
     run("privacy.z=4 budget=a.budget")
     assert "there is no bound on everything about walks/b-v0" in budget.cap()
     assert budget.status == "heuristic"
+
+
+def test_disjoint_parts_compose_in_parallel_and_overlapping_ones_do_not():
+    budget = create()
+    for words in ("data.part=1/2", "data.part=2/2"):
+        run(f"privacy.z=4 budget=a.budget {words}")
+    one, other = budget.entries()
+    assert (one.part, other.part) == ("1/2", "2/2")
+    assert one.charged == other.charged == most_charged(budget.entries())
+    assert one.what == "dp_lspi on walks/b-v0, seed 0, part 1/2"
+    run("privacy.z=4 budget=a.budget data.part=1/3")  # shares users with both
+    assert most_charged(budget.entries()) == pytest.approx(2 * one.charged)
+    run("privacy.z=4 budget=a.budget")
+    assert budget.share == pytest.approx(3 * one.charged / budget.terms.filter.capacity)
+    assert budget.left("2/3") == pytest.approx(budget.terms.filter.capacity - 2 * one.charged)
+    note = next(
+        x for x in pb.load(budget.entries()[0].run).guarantee.notes.items() if x[0] == "dataset"
+    )
+    assert "part 1/2" in note[1]
 
 
 def test_jobs_of_a_sweep_are_charged_together_or_not_at_all():
@@ -319,6 +339,21 @@ def test_a_run_that_was_killed_before_it_was_settled_is_settled_when_it_is_seen_
     assert budget.problems() == []
 
 
+def test_a_budget_that_cannot_be_settled_does_not_undo_the_run(monkeypatch, capsys):
+    budget = create()
+
+    def broken(*_):
+        raise ConfigError("budget", "database disk image is malformed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Budget, "settle", broken)
+        found = pb.run(f"{LSPI} privacy.z=4 budget=a.budget")
+    assert found.summary["guarantee"]["status"] == "formal"
+    said = capsys.readouterr().out
+    assert "warning  budget: database disk image is malformed; all that was planned stays" in said
+    assert [one.state for one in budget.entries()] == ["reserved"]
+
+
 def test_a_plan_warns_of_what_is_more_than_is_left_and_less_than_the_budget():
     create()
     run("privacy.z=1.6 budget=a.budget")
@@ -335,8 +370,6 @@ def test_audits_are_not_charged_and_refuse_people_who_have_a_budget():
 
 
 def test_a_crash_while_a_budget_is_made_refuses_runs_until_it_is_made(monkeypatch):
-    from privrl_bench.privacy.budget import Budget
-
     with monkeypatch.context() as patch:
         patch.setattr(Budget, "create", die)
         with pytest.raises(SystemExit):

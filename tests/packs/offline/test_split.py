@@ -73,6 +73,26 @@ def test_a_limit_takes_users_from_the_front_of_the_same_order():
     assert list(some_of_them.private_episodes) == order[2:10]
 
 
+@given(
+    st.integers(20, 60), st.integers(2, 5), st.sampled_from([0.05, 0.1, 0.3]), st.integers(19, 60)
+)
+def test_parts_are_disjoint_whatever_else_two_runs_set(count, parts, share, limit):
+    data, found = owned_by(np.arange(count)), {}
+    for k in range(1, parts + 1):
+        one = split_users(data, share, min(limit, count), part=f"{k}/{parts}")
+        found[k] = set(private_users(data, one))
+        other = split_users(data, 0.02, part=f"{k % parts + 1}/{parts}")
+        assert found[k].isdisjoint(private_users(data, other))
+    whole = split_users(data, share, min(limit, count))
+    assert sorted(x for part in found.values() for x in part) == sorted(private_users(data, whole))
+    assert set(one.public) == set(whole.public)
+
+
+def test_a_part_without_users():
+    with pytest.raises(ConfigError, match=r"^data.part: no private user is in 1/10 of 5 users"):
+        split_users(owned_by(np.arange(5)), 0.1, part="1/10")
+
+
 def test_the_order_never_changes():
     split = split_users(owned_by(np.arange(10)), 0.1)
     order = [int(split.public[0]), *map(int, split.private_episodes)]

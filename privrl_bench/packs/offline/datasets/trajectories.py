@@ -356,7 +356,11 @@ def public_users(users: int, share: float) -> np.ndarray:
 
 
 def split_users(
-    trajectories: Trajectories, public_share: float, limit: int | None = None, name: str = ""
+    trajectories: Trajectories,
+    public_share: float,
+    limit: int | None = None,
+    name: str = "",
+    part: str | None = None,
 ) -> Dataset:
     """Split the first `limit` users of a fixed random order.
 
@@ -366,10 +370,11 @@ def split_users(
             the number of users, rounded up.
         limit: Number of users; None: all.
         name: ID of the dataset.
+        part: of the private users, as 2/3: those at positions p of the order with p % 3 == 1; None: all.
 
     Raises:
-        ConfigError: On data.public: the share is outside (0, 1) or a part is empty. On data.users: the
-            dataset has fewer users.
+        ConfigError: On data.public: the share is outside (0, 1) or leaves nobody. On data.part: it has nobody.
+            On data.users: the dataset has fewer users.
     """
     there = trajectories.user_count
     if limit is not None and not 1 <= limit <= there:
@@ -385,6 +390,12 @@ def split_users(
         raise ConfigError(
             "data.public", f"{public_share} of {public} users leaves no private user; lower it"
         )
+    if part is not None:  # a position does not depend on the public share or the limit
+        number, parts = map(int, part.split("/"))
+        at = np.arange(len(chosen))
+        chosen = chosen[(at < public) | (at % parts == number - 1)]
+        if len(chosen) == public:
+            raise ConfigError("data.part", f"no private user is in {part} of {there} users")
     by_user = np.argsort(trajectories.users, kind="stable")
     bounds = np.searchsorted(trajectories.users[by_user], np.arange(there + 1))
     sizes = np.diff(bounds)[chosen]
