@@ -152,8 +152,7 @@ def test_a_run_without_a_guarantee_is_remembered():
 
 def test_disjoint_parts_compose_in_parallel_and_overlapping_ones_do_not():
     budget = create()
-    for words in ("data.part=1/2", "data.part=2/2"):
-        run(f"privacy.z=4 budget=a.budget {words}")
+    found = [run(f"privacy.z=4 budget=a.budget data.part={k}/2") for k in (1, 2)]
     one, other = budget.entries()
     assert (one.part, other.part) == ("1/2", "2/2")
     assert one.charged == other.charged == most_charged(budget.entries())
@@ -163,10 +162,8 @@ def test_disjoint_parts_compose_in_parallel_and_overlapping_ones_do_not():
     run("privacy.z=4 budget=a.budget")
     assert budget.share == pytest.approx(3 * one.charged / budget.terms.filter.capacity)
     assert budget.left("2/3") == pytest.approx(budget.terms.filter.capacity - 2 * one.charged)
-    note = next(
-        x for x in pb.load(budget.entries()[0].run).guarantee.notes.items() if x[0] == "dataset"
-    )
-    assert "part 1/2" in note[1]
+    note = next(x for x in found[0].summary["guarantee"]["notes"] if x.startswith("dataset: "))
+    assert "of the private users part 1/2" in note
 
 
 def test_jobs_of_a_sweep_are_charged_together_or_not_at_all():
