@@ -68,6 +68,7 @@ class BudgetTerms:
         population: id of the dataset whose users they are.
         unit: what one user is, in words.
         user_key: of the dataset, which names its users; empty: each episode is one.
+        users: how many the dataset has; their order, parts and public users follow from it.
         public_users: how many users a run may take as public, at most.
         filter: kind, epsilon, delta, adjacency and order.
     """
@@ -76,6 +77,7 @@ class BudgetTerms:
     population: str
     unit: str
     user_key: str
+    users: int
     public_users: int
     filter: PrivacyFilter
 
@@ -145,7 +147,8 @@ class Budget:
             found.pop("adjacency"),
             float(order) if order else None,
         )
-        self.terms = BudgetTerms(public_users=int(found.pop("public_users")), filter=kind, **found)
+        users, public = int(found.pop("users")), int(found.pop("public_users"))
+        self.terms = BudgetTerms(users=users, public_users=public, filter=kind, **found)
 
     @classmethod
     def create(cls, path: str | Path, terms: BudgetTerms) -> Budget:
@@ -162,6 +165,7 @@ class Budget:
             **{
                 "unit": terms.unit,
                 "user_key": terms.user_key,
+                "users": str(terms.users),
                 "public_users": str(terms.public_users),
             },
             **{"kind": kind.kind, "epsilon": repr(kind.epsilon), "delta": repr(kind.delta)},

@@ -94,6 +94,12 @@ def budget_of(config: RunConfig, users: Users) -> Budget | None:
             f"the unit differs: in {given} {of.get(terms.user_key, f'{terms.user_key!r} names a user')}, here "
             f"{of.get(people.user_key, f'{people.user_key!r} names a user')} (data.user_key)",
         )
+    if people.users != terms.users:
+        raise ConfigError(
+            KEY,
+            f"{people.name} has {people.users:,} users, {given} was made for {terms.users:,}: whom the file "
+            "protects would change",
+        )
     if people.public_users > terms.public_users:
         raise ConfigError(
             "data.public",

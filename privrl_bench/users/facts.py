@@ -38,6 +38,7 @@ class People:
         name: of the dataset that has them.
         folder: of the dataset.
         user_key: its metadata key that names a user; empty: each episode is one.
+        users: how many it has.
         public_users: how many of them a run takes as public, the first of a fixed order.
         part: of the others, as 1/2 (`data.part`); empty: all of them.
     """
@@ -45,6 +46,7 @@ class People:
     name: str
     folder: Path
     user_key: str
+    users: int
     public_users: int
     part: str = ""
 

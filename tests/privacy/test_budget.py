@@ -28,7 +28,7 @@ WHOLE = FILTER.capacity
 
 
 def made(folder, **more):
-    terms = BudgetTerms(new_id(), "clinic/logs-v1", "one user", "user", 5, FILTER)
+    terms = BudgetTerms(new_id(), "clinic/logs-v1", "one user", "user", 100, 5, FILTER)
     return Budget.create(Path(folder) / "a.budget", replace(terms, **more))
 
 

@@ -151,7 +151,7 @@ def create_budget(
     key = data.user_key or ""
     split = split_users(data, public, None, population)
     folder = datasets_root() / population
-    people = People(population, folder, key, split.public_users)
+    people = People(population, folder, key, data.user_count, split.public_users)
     place = Path(file).resolve()
     before = registered(people)
     if before and (before["made"] or before["file"] != place):
@@ -159,7 +159,7 @@ def create_budget(
         raise ConfigError("--population", f"{population} has the budget {before['file']}{there}")
     if place.exists() and not before:
         raise ConfigError("FILE", f"{file} exists; a budget is made once")
-    terms = BudgetTerms(new_id(), population, unit, key, split.public_users, kind)
+    terms = BudgetTerms(new_id(), population, unit, key, people.users, split.public_users, kind)
     return _made(place if Path(file).is_absolute() else Path(file), folder / BUDGET, terms, before)
 
 
@@ -255,6 +255,7 @@ def facts_of(budget: Budget) -> dict[str, Any]:
         "adjacency": terms.filter.adjacency,
         "filter": terms.filter.kind,
         "order": terms.filter.order,
+        "users": terms.users,
         "public_users": terms.public_users,
         "status": budget.status,
         "share_charged": budget.share,
@@ -282,7 +283,7 @@ def lines_of(budget: Budget) -> list[str]:
     return [
         f"{budget.path}: epsilon {shown_epsilon(kind.epsilon)} at delta {kind.delta:g} about "
         f"{terms.population}",
-        f"  unit       {terms.unit} ({key}); at most {terms.public_users} public users",
+        f"  unit       {terms.unit} ({key}); {terms.users:,} users, at most {terms.public_users:,} public",
         f"  filter     {kind.kind}{order}, {kind.adjacency}",
         f"  charged    [{'#' * full}{'.' * (_WIDTH - full)}] {share:.1%}",
         f"  guarantee  {budget.cap()}",

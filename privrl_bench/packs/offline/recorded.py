@@ -230,9 +230,10 @@ class RecordedUsers(Users):
         )
         # `public` says what their number is.
         folder, part = datasets_root() / data.name, config.data.part or ""
+        there = data.trajectories.user_count
         if part:
             notes["dataset"] += f"; of the private users part {part}, chosen by their numbers alone"
-        people = People(data.name, folder, key or "", data.public_users, part)
+        people = People(data.name, folder, key or "", there, data.public_users, part)
         notes |= order_note(in_order)
         return UserTerms(unit, False, tuple(public), notes, people=people)
 

@@ -10,6 +10,7 @@ from walk_logs import walk_logs
 
 import privrl_bench as pb
 from privrl_bench.errors import ConfigError
+from privrl_bench.packs.offline.datasets.minari_files import datasets_root
 from privrl_bench.privacy.budget import Budget, most_charged
 from privrl_bench.privacy.gate import Gate
 from privrl_bench.training.loop import Experiment
@@ -126,6 +127,18 @@ def test_the_number_of_rounds_that_is_said_fits():
     few = int(re.search(r"(\d+) of 400 rounds", str(error.value))[1])
     pb.run(words.replace("rounds=400", f"rounds={few}"), quiet=True)
     assert 0.98 < budget.share <= 1
+
+
+def test_a_dataset_that_grew_is_refused():
+    """Public users and parts follow from the number of users, so that others would be protected."""
+    create()
+    marker = datasets_root() / NAME / "budget.json"
+    kept = marker.read_text()
+    shutil.rmtree(marker.parent)
+    walk_logs(NAME, users=201)
+    marker.write_text(kept)
+    with pytest.raises(ConfigError, match=r"^budget: .* has 201 users, a.budget was made for 200"):
+        run("privacy.z=4 budget=a.budget")
 
 
 def test_simulated_users_and_other_datasets_are_refused():
