@@ -42,7 +42,7 @@ from privrl_bench.privacy.ledger import Mark, sync_folder
 
 KEY = "budget"
 WAIT = 60.0  # seconds for another process
-_VERSION = "privrl_bench budget 1"
+_VERSION = "privrl_bench budget 2"
 _NETWORK = (
     *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "glusterfs", "lustre"),
     *("fuse.sshfs", "fuse.gcsfuse", "fuse.s3fs"),
@@ -55,7 +55,7 @@ CREATE TABLE entries (
     token TEXT NOT NULL, part TEXT NOT NULL, time TEXT NOT NULL);
 CREATE TABLE log (
     number INTEGER PRIMARY KEY, time TEXT NOT NULL, entry TEXT NOT NULL, action TEXT NOT NULL,
-    charged REAL NOT NULL, note TEXT NOT NULL, chain TEXT NOT NULL);
+    charged REAL NOT NULL, note TEXT NOT NULL, whole TEXT NOT NULL, chain TEXT NOT NULL);
 """
 
 
@@ -68,7 +68,7 @@ class BudgetTerms:
         population: id of the dataset whose users they are.
         unit: what one user is, in words.
         user_key: of the dataset, which names its users; empty: each episode is one.
-        users: how many the dataset has; their order, parts and public users follow from it.
+        users: digest of who they are, in the order that parts and public users follow from.
         public_users: how many users a run may take as public, at most.
         filter: kind, epsilon, delta, adjacency and order.
     """
@@ -77,7 +77,7 @@ class BudgetTerms:
     population: str
     unit: str
     user_key: str
-    users: int
+    users: str
     public_users: int
     filter: PrivacyFilter
 
@@ -135,6 +135,10 @@ class Budget:
         if not self.path.is_file():
             raise ConfigError(KEY, f"there is no file {path}; privrl budget create makes one")
         _check_local(self.path)
+        if (
+            self.path.stat().st_nlink > 1
+        ):  # the journal of a killed process has the name of one of them
+            raise ConfigError(KEY, f"{path} has a second name, by a hard link; remove one of them")
         with self._open() as file:
             found = dict(file.execute("SELECT name, value FROM terms"))
         if found.pop("version", None) != _VERSION:
@@ -147,14 +151,13 @@ class Budget:
             found.pop("adjacency"),
             float(order) if order else None,
         )
-        users, public = int(found.pop("users")), int(found.pop("public_users"))
-        self.terms = BudgetTerms(users=users, public_users=public, filter=kind, **found)
+        self.terms = BudgetTerms(public_users=int(found.pop("public_users")), filter=kind, **found)
 
     @classmethod
     def create(cls, path: str | Path, terms: BudgetTerms) -> Budget:
         """Make the file. Raises ConfigError: it is there, cannot be written, or its epsilon is too small."""
         path = Path(path)
-        temporary = path.with_name(path.name + ".tmp")
+        temporary = temporary_of(path, terms.id)
         try:
             assert terms.filter.capacity > 0
         except PrivacyError as error:
@@ -165,7 +168,7 @@ class Budget:
             **{
                 "unit": terms.unit,
                 "user_key": terms.user_key,
-                "users": str(terms.users),
+                "users": terms.users,
                 "public_users": str(terms.public_users),
             },
             **{"kind": kind.kind, "epsilon": repr(kind.epsilon), "delta": repr(kind.delta)},
@@ -174,21 +177,24 @@ class Budget:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             _check_local(path.parent)
-            temporary.unlink(missing_ok=True)
+        except OSError as error:
+            raise ConfigError(KEY, f"cannot write {path}: {error.strerror}") from None
+        try:
             with closing(sqlite3.connect(temporary, isolation_level=None)) as file:
                 file.execute("PRAGMA synchronous=EXTRA")
                 file.executescript(_TABLES)
                 file.executemany("INSERT INTO terms VALUES (?, ?)", values.items())
                 total = shown_epsilon(kind.epsilon)
-                _log(file, "", "create", 0.0, f"epsilon {total}, delta {kind.delta:g}")
+                said = f"epsilon {total}, delta {kind.delta:g}"
+                _log(file, "", "create", 0.0, said, _digest(sorted(values.items())))
             os.link(temporary, path)  # whole, or not at all; never over another file
-            temporary.unlink()
             sync_folder(path.parent)
         except FileExistsError:
-            temporary.unlink(missing_ok=True)
             raise ConfigError(KEY, f"{path} exists; a budget is made once") from None
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(KEY, f"cannot write {path}: {error}") from None
+        finally:
+            temporary.unlink(missing_ok=True)
         return cls(path)
 
     # -- what is there ----------------------------------------------------------------------
@@ -251,6 +257,10 @@ class Budget:
         with self._open() as file, _changing(file):
             known = {one.id: one for one in _entries(file)}
             for one in entries:
+                if one.bounded and not math.isfinite(one.charged):
+                    raise ConfigError(
+                        KEY, f"{one.what} has no finite cost in the filter of {self.path}"
+                    )
                 if not one.bounded and not heuristic:
                     raise ConfigError(
                         KEY,
@@ -275,9 +285,10 @@ class Budget:
                     one, state="reserved", charged=charged, slack=slack, status=worst
                 )
                 _put(file, known[one.id], "top up" if before else "reserve")
-            if not self.terms.filter.fits(most_charged(known.values()), 0.0):
-                others, part = _others(known, entries), entries[0].part if entries else ""
-                raise DoesNotFit(self.terms.filter.capacity - most_charged(others, part))
+            others = _others(known, entries)
+            for part in {one.part for one in entries}:
+                if not self.terms.filter.fits(most_charged(known.values(), part), 0.0):
+                    raise DoesNotFit(self.terms.filter.capacity - most_charged(others, part))
             if sum(one.slack for one in known.values() if one.bounded) > SLACK:
                 raise ConfigError(
                     KEY, "discrete noise of so many runs has no analysis; make another budget"
@@ -294,12 +305,13 @@ class Budget:
                 if one.charged > before.charged * (1.0 + 1e-9):  # more than was planned
                     worst = "heuristic" if worst == "formal" else worst
                 kept = one.charged if worst == before.status else max(one.charged, before.charged)
-                _put(file, replace(one, state="settled", status=worst, charged=kept), "settle")
+                found = replace(one, state="settled", status=worst, charged=kept, part=before.part)
+                _put(file, found, "settle")
 
     # -- verify -----------------------------------------------------------------------------
 
     def problems(self) -> list[str]:
-        """What is wrong in the file: pages, the chain of the log, entries without a line in it, the cap."""
+        """What is wrong: pages, the chain of the log, terms and entries that differ from it, the cap."""
         found = []
         with self._open() as file:
             (state,) = file.execute("PRAGMA integrity_check").fetchone()
@@ -313,14 +325,13 @@ class Budget:
                 if row[0] != number or row[-1] != chain:
                     found.append(f"line {number} of the log was changed, or one before it removed")
                     break
-                last[row[2]] = (row[3], row[4])
-            last.pop("", None)
-            for one in _entries(file):
-                action, charged = last.pop(one.id, ("nothing", -1.0))
-                settled = action == "settle"
-                if charged != one.charged or settled != (one.state == "settled"):
-                    logged = f"the log has {action} of {charged:g}"
-                    found.append(f"{one.run}: {logged}, the table {one.state} of {one.charged:g}")
+                last[row[2]] = row[-2]
+            terms = file.execute("SELECT name, value FROM terms ORDER BY name").fetchall()
+            if last.pop("", None) != _digest(terms):
+                found.append("the terms are not those of the log")
+            for row in file.execute(f"SELECT {_FIELDS} FROM entries").fetchall():
+                if last.pop(row[0], None) != _digest(row):
+                    found.append(f"{row[1]}: the entry is not the one that the log has last")
             found += [f"entry {name} is in the log and not in the table" for name in last]
             if not self.terms.filter.fits(most_charged(_entries(file)), 0.0):
                 found.append("more is charged than the budget has")
@@ -345,6 +356,11 @@ class DoesNotFit(ConfigError):
         self.left = max(left, 0.0)
 
 
+def temporary_of(path: Path, name: str) -> Path:
+    """Where a budget with this id is written before it gets its name."""
+    return path.with_name(f"{path.name}.{name[:8]}.tmp")
+
+
 def new_id() -> str:
     """Of a budget or a reservation: random."""
     return uuid.uuid4().hex
@@ -352,7 +368,7 @@ def new_id() -> str:
 
 # --- the file
 
-_LOGGED = "number, time, entry, action, charged, note"
+_LOGGED = "number, time, entry, action, charged, note, whole"
 _FIELDS = "id, run, inode, what, status, state, charged, slack, lines, head, token, part, time"
 
 
@@ -377,6 +393,9 @@ def _entries(file: sqlite3.Connection) -> list[Entry]:
 def _put(file: sqlite3.Connection, one: Entry, action: str) -> None:
     """Write an entry and a line of the log."""
     now = _now()
+    one = replace(
+        one, charged=float(one.charged), slack=float(one.slack)
+    )  # as SQLite gives them back
     values = [getattr(one, name) for name in _FIELDS.split(", ")[:8]]
     values += [one.mark.lines, one.mark.head, one.token, one.part, now]
     marks = ", ".join("?" * len(values))
@@ -385,19 +404,26 @@ def _put(file: sqlite3.Connection, one: Entry, action: str) -> None:
         f"INSERT INTO entries ({_FIELDS}) VALUES ({marks}) ON CONFLICT (id) DO UPDATE SET {kept}",
         values,
     )
-    _log(file, one.id, action, one.charged, one.run)
+    _log(file, one.id, action, one.charged, one.run, _digest(values))
 
 
-def _log(file: sqlite3.Connection, entry: str, action: str, charged: float, note: str) -> None:
+def _log(
+    file: sqlite3.Connection, entry: str, action: str, charged: float, note: str, whole: str
+) -> None:
+    """Add a line; `whole` is the digest of the row, or of the terms."""
     number, chain = file.execute(
         "SELECT COUNT(*), COALESCE((SELECT chain FROM log ORDER BY number DESC LIMIT 1), '') FROM log"
     ).fetchone()
-    row = (number + 1, _now(), entry, action, charged, note)
-    file.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, _chained(chain, row)))
+    row = (number + 1, _now(), entry, action, charged, note, whole)
+    file.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, _chained(chain, row)))
 
 
 def _chained(before: str, row: Sequence[Any]) -> str:
-    return hashlib.sha256(repr((before, *row)).encode()).hexdigest()[:32]
+    return _digest((before, *row))
+
+
+def _digest(values: Iterable[Any]) -> str:
+    return hashlib.sha256(repr(tuple(values)).encode()).hexdigest()[:32]
 
 
 def _others(known: dict[str, Entry], entries: Sequence[Entry]) -> list[Entry]:

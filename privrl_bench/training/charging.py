@@ -70,6 +70,8 @@ def budget_of(config: RunConfig, users: Users) -> Budget | None:
         if own is not None:
             raise ConfigError(KEY, f"{people.name} has a budget: add budget={own}")
         return None
+    if own is not None and not named["made"]:
+        raise ConfigError(KEY, f"{own} is not complete: give its privrl budget create again")
     budget = Budget(given)
     terms = budget.terms
     if terms.population != people.name:
@@ -97,8 +99,8 @@ def budget_of(config: RunConfig, users: Users) -> Budget | None:
     if people.users != terms.users:
         raise ConfigError(
             KEY,
-            f"{people.name} has {people.users:,} users, {given} was made for {terms.users:,}: whom the file "
-            "protects would change",
+            f"{people.name} has changed since {given} was made: who its users are, their order, or how long "
+            "their episodes are",
         )
     if people.public_users > terms.public_users:
         raise ConfigError(

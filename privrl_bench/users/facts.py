@@ -38,7 +38,7 @@ class People:
         name: of the dataset that has them.
         folder: of the dataset.
         user_key: its metadata key that names a user; empty: each episode is one.
-        users: how many it has.
+        users: digest of who they are, in their order.
         public_users: how many of them a run takes as public, the first of a fixed order.
         part: of the others, as 1/2 (`data.part`); empty: all of them.
     """
@@ -46,7 +46,7 @@ class People:
     name: str
     folder: Path
     user_key: str
-    users: int
+    users: str
     public_users: int
     part: str = ""
 

@@ -1,5 +1,6 @@
 """The budget file: what is charged is never less than what was released, whoever stops, copies or restores."""
 
+import math
 import os
 import resource
 import shutil
@@ -28,7 +29,7 @@ WHOLE = FILTER.capacity
 
 
 def made(folder, **more):
-    terms = BudgetTerms(new_id(), "clinic/logs-v1", "one user", "user", 100, 5, FILTER)
+    terms = BudgetTerms(new_id(), "clinic/logs-v1", "one user", "user", "digest", 5, FILTER)
     return Budget.create(Path(folder) / "a.budget", replace(terms, **more))
 
 
@@ -92,10 +93,13 @@ def test_what_does_not_fit_charges_nothing_and_says_what_is_left(tmp_path):
 
 
 def test_a_cut_off_creation_leaves_no_budget_and_is_no_obstacle(tmp_path):
-    (tmp_path / "a.budget.tmp").write_bytes(b"half a file")  # of a power cut
+    (tmp_path / "a.budget.0123.tmp").write_bytes(b"half a file")  # of a power cut
     budget = made(tmp_path)
     assert budget.problems() == []
-    assert sorted(tmp_path.iterdir()) == [budget.path]
+    budget.reserve([entry("a", 0.5)])
+    os.link(budget.path, tmp_path / "b.budget")  # a journal would have the name of one of them
+    with pytest.raises(ConfigError, match=r"^budget: .*a second name, by a hard link"):
+        Budget(budget.path)
 
 
 def test_what_is_not_known_is_not_settled_and_a_part_does_not_change(tmp_path):
@@ -109,6 +113,8 @@ def test_what_is_not_known_is_not_settled_and_a_part_does_not_change(tmp_path):
     with pytest.raises(DoesNotFit):
         budget.reserve([entry("c", 0.2)])
     budget.reserve([entry("d", 0.4, of="1/2")])
+    with pytest.raises(ConfigError, match=r"no finite cost"):
+        budget.reserve([entry("e", math.inf, of="2/2")])
 
 
 def test_a_reservation_has_one_holder(tmp_path):
@@ -209,7 +215,10 @@ def test_a_network_file_system_is_refused(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        ("UPDATE entries SET charged = 0.001", "the log has reserve"),
+        ("UPDATE entries SET charged = 0.001", "/runs/a: the entry is not the one"),
+        ("UPDATE entries SET part = '1/2' WHERE id = 'b'", "/runs/b: the entry is not the one"),
+        ("UPDATE entries SET status = 'none'", "/runs/a: the entry is not the one"),
+        ("UPDATE terms SET value = '40.0' WHERE name = 'epsilon'", "the terms are not those"),
         ("UPDATE log SET charged = 0.001 WHERE number = 2", "line 2 of the log was changed"),
         ("DELETE FROM log WHERE number = 2", "line 2 of the log was changed"),
         ("DELETE FROM entries", "is in the log and not in the table"),

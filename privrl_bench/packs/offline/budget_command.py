@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from privrl_bench.metrics import shown_epsilon
 from privrl_bench.packs.offline.datasets.minari_files import datasets_root, open_dataset
 from privrl_bench.packs.offline.datasets.trajectories import split_users
 from privrl_bench.privacy.accounting.filters import ADJACENCIES, PrivacyFilter, best_order
-from privrl_bench.privacy.budget import Budget, BudgetTerms, Entry, new_id
+from privrl_bench.privacy.budget import Budget, BudgetTerms, Entry, new_id, temporary_of
 from privrl_bench.training.charging import registered, verified
-from privrl_bench.training.folder import BUDGET, write_json
+from privrl_bench.training.folder import BUDGET, RunDir, write_json
 from privrl_bench.users.facts import People
 
 ABOUT = """One budget for all runs about the same people: what they release together stays within its epsilon.
@@ -151,16 +152,23 @@ def create_budget(
     key = data.user_key or ""
     split = split_users(data, public, None, population)
     folder = datasets_root() / population
-    people = People(population, folder, key, data.user_count, split.public_users)
-    place = Path(file).resolve()
-    before = registered(people)
+    people = People(population, folder, key, data.who(), split.public_users)
+    with RunDir(folder).lock():
+        return _registering(file, people, unit, kind)
+
+
+def _registering(file: str | Path, people: People, unit: str, kind: PrivacyFilter) -> Budget:
+    """Make a budget while its dataset is locked. Raises ConfigError: it has one, or the file is there."""
+    before, place, population = registered(people), Path(file).resolve(), people.name
     if before and (before["made"] or before["file"] != place):
         there = "" if before["file"].exists() else ", which is not there; put it back"
         raise ConfigError("--population", f"{population} has the budget {before['file']}{there}")
     if place.exists() and not before:
         raise ConfigError("FILE", f"{file} exists; a budget is made once")
-    terms = BudgetTerms(new_id(), population, unit, key, people.users, split.public_users, kind)
-    return _made(place if Path(file).is_absolute() else Path(file), folder / BUDGET, terms, before)
+    terms = BudgetTerms(
+        new_id(), population, unit, people.user_key, people.users, people.public_users, kind
+    )
+    return _made(Path(file), people.folder / BUDGET, terms, before)
 
 
 def _made(file: Path, marker: Path, terms: BudgetTerms, before: dict[str, Any]) -> Budget:
@@ -173,21 +181,22 @@ def _made(file: Path, marker: Path, terms: BudgetTerms, before: dict[str, Any]) 
         before: what an attempt that was cut off left in the dataset; {}: nothing.
     """
     if before and file.exists():
+        temporary_of(file, before["budget"]).unlink(missing_ok=True)
         found = Budget(file)  # all but the last step was done
         if found.terms.id != before["budget"]:
             raise ConfigError("FILE", f"{file} exists, and is not the budget of {terms.population}")
+        if found.terms != replace(terms, id=found.terms.id):
+            raise ConfigError("FILE", f"{file} was made with other terms: give those again")
         terms = found.terms
     said = {"file": str(file.resolve()), "budget": terms.id, "made": False}
-    if not before:
-        try:
-            marker.open("x").close()
-        except OSError as error:
-            raise ConfigError("--population", f"cannot write {marker}: {error.strerror}") from None
-    write_json(marker, said)
+    try:
+        write_json(marker, said)
+    except OSError as error:
+        raise ConfigError("--population", f"cannot write {marker}: {error.strerror}") from None
     try:
         budget = found if before and file.exists() else Budget.create(file, terms)
     except ConfigError:
-        if not before:
+        if not before and not file.exists():
             marker.unlink()
         raise
     write_json(marker, said | {"made": True})
@@ -255,7 +264,6 @@ def facts_of(budget: Budget) -> dict[str, Any]:
         "adjacency": terms.filter.adjacency,
         "filter": terms.filter.kind,
         "order": terms.filter.order,
-        "users": terms.users,
         "public_users": terms.public_users,
         "status": budget.status,
         "share_charged": budget.share,
@@ -283,7 +291,7 @@ def lines_of(budget: Budget) -> list[str]:
     return [
         f"{budget.path}: epsilon {shown_epsilon(kind.epsilon)} at delta {kind.delta:g} about "
         f"{terms.population}",
-        f"  unit       {terms.unit} ({key}); {terms.users:,} users, at most {terms.public_users:,} public",
+        f"  unit       {terms.unit} ({key}); at most {terms.public_users:,} public users",
         f"  filter     {kind.kind}{order}, {kind.adjacency}",
         f"  charged    [{'#' * full}{'.' * (_WIDTH - full)}] {share:.1%}",
         f"  guarantee  {budget.cap()}",

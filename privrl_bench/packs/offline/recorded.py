@@ -218,24 +218,29 @@ class RecordedUsers(Users):
             exact = population == self.data.users
             what = "exactly the private users" if exact else "a bound on the private users"
             public.append(f"population={population}, {what}")
-            notes["neighbours"] = neighbours_of(config.privacy, data.users)
+            notes["neighbours"] = neighbours_of(config.privacy, data.users, config.data.part)
         from privrl_bench.packs.offline.datasets.minari_files import datasets_root
 
         key = self.data.trajectories.user_key
         who = f"the metadata key {key!r} names the users" if key else "each episode is a user"
         notes["dataset"] = (
-            f"{data.public_users} of {data.public_users + data.users} users are public and unprotected: "
+            f"{data.public_users} of {self._chosen()} users are public and unprotected: "
             f"{self._taken()}; no user's data may depend on "
             f"another's, although the collecting policy may have learned from one to the next; {who}"
         )
         # `public` says what their number is.
         folder, part = datasets_root() / data.name, config.data.part or ""
-        there = data.trajectories.user_count
         if part:
             notes["dataset"] += f"; of the private users part {part}, chosen by their numbers alone"
-        people = People(data.name, folder, key or "", there, data.public_users, part)
+        people = People(
+            data.name, folder, key or "", data.trajectories.who(), data.public_users, part
+        )
         notes |= order_note(in_order)
         return UserTerms(unit, False, tuple(public), notes, people=people)
+
+    def _chosen(self) -> int:
+        """How many users the parts have together, with the public ones."""
+        return self.config.data.users or self.data.trajectories.user_count
 
     def _taken(self) -> str:
         """What a run takes from the public users."""
@@ -277,13 +282,14 @@ def order_note(in_order: bool) -> dict[str, str]:
     return {"order": order} if in_order else {}
 
 
-def neighbours_of(privacy: PrivacyConfig, users: int) -> str:
+def neighbours_of(privacy: PrivacyConfig, users: int, part: str | None = None) -> str:
     """Which datasets of as many users are neighbours, in words.
 
     Which users are public is decided by how many there are and in which order. So their number is public
     whatever `privacy.population` is, and a neighbour has the same users in the same places.
     """
-    number = f"N = {users}, the number of private users in the dataset, is taken as public"
+    where = "the dataset" if part is None else f"part {part} of the dataset"
+    number = f"N = {users}, the number of private users in {where}, is taken as public"
     if int(privacy.population or 0) > users:
         number = f"the dataset's number of private users, {users}, is taken as public, too"
     one = "has no data" if privacy.adjacency == "zero_out" else "has other data"

@@ -129,15 +129,18 @@ def test_the_number_of_rounds_that_is_said_fits():
     assert 0.98 < budget.share <= 1
 
 
-def test_a_dataset_that_grew_is_refused():
-    """Public users and parts follow from the number of users, so that others would be protected."""
+@pytest.mark.parametrize(("users", "episodes"), [(201, 1), (100, 2)])
+def test_a_dataset_that_changed_is_refused(users, episodes):
+    """Public users and parts follow from the order of users, so that others would be protected."""
     create()
     marker = datasets_root() / NAME / "budget.json"
     kept = marker.read_text()
     shutil.rmtree(marker.parent)
-    walk_logs(NAME, users=201)
+    walk_logs(NAME, users, episodes=episodes)
     marker.write_text(kept)
-    with pytest.raises(ConfigError, match=r"^budget: .* has 201 users, a.budget was made for 200"):
+    with pytest.raises(
+        ConfigError, match=r"^budget: walks/b-v0 has changed since a.budget was made"
+    ):
         run("privacy.z=4 budget=a.budget")
 
 
@@ -379,15 +382,26 @@ def test_audits_are_not_charged_and_refuse_people_who_have_a_budget():
         pb.audit_epsilon(f"{LSPI} privacy.z=4 budget=a.budget")
 
 
-def test_a_crash_while_a_budget_is_made_refuses_runs_until_it_is_made(monkeypatch):
+@pytest.mark.parametrize("before", [True, False])
+def test_a_crash_while_a_budget_is_made_refuses_runs_until_it_is_made(before, monkeypatch):
+    create_file = Budget.create
     with monkeypatch.context() as patch:
-        patch.setattr(Budget, "create", die)
+        patch.setattr(Budget, "create", lambda *a: die() if before else (create_file(*a), die()))
         with pytest.raises(SystemExit):
             create()
+    assert Path("a.budget").exists() != before
     with pytest.raises(ConfigError, match=r"^budget: walks/b-v0 has a budget"):
         run("privacy.z=4")
+    with pytest.raises(ConfigError, match=r"^budget: .*a.budget is not complete"):
+        run("privacy.z=4 budget=a.budget")
+    if not before:
+        with pytest.raises(ConfigError, match=r"^FILE: a.budget was made with other terms"):
+            create(epsilon=50)
     create()
     run("privacy.z=4 budget=a.budget")
+    Path("a.budget").unlink()
+    with pytest.raises(ConfigError, match=r"^--population: .* which is not there; put it back"):
+        create()
 
 
 def test_a_run_that_released_without_the_budget_is_refused(tmp_path):

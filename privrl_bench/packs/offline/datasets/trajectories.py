@@ -5,6 +5,7 @@ Axes: K episodes, T steps of one episode, N steps of all, D observation size, A 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -116,6 +117,15 @@ class Trajectories:
     def user_count(self) -> int:
         """Number of users."""
         return int(self.users.max()) + 1
+
+    def who(self) -> str:
+        """Digest of the users in their order: whose each episode is, and how long it is."""
+        found = hashlib.sha256()
+        for column in (self.users, self.lengths):
+            found.update(np.ascontiguousarray(column, np.int64).tobytes())
+        names = self.labels.get(self.user_key or "", [])
+        found.update(repr([self.user_key, *map(str, names)]).encode())
+        return found.hexdigest()[:32]
 
     def episode(self, k: int) -> Episode:
         """Return a copy of episode `k` without its user, truncated if it did not terminate.
@@ -309,6 +319,7 @@ class Dataset:
         trajectories: all episodes.
         public: int64 episode numbers of the public users, ascending.
         public_users: Number of public users.
+        most: The largest number of episodes of one private user, of all parts.
         private_starts: [private users + 1] offsets into `private_episodes`.
         private_episodes: Episode numbers of private user u are
             `private_episodes[private_starts[u] : private_starts[u + 1]]`, ascending.
@@ -320,16 +331,12 @@ class Dataset:
     public_users: int
     private_starts: np.ndarray
     private_episodes: np.ndarray
+    most: int
 
     @property
     def users(self) -> int:
         """Number of private users."""
         return len(self.private_starts) - 1
-
-    @property
-    def most(self) -> int:
-        """The largest number of episodes of one private user."""
-        return int(np.diff(self.private_starts).max())
 
     def describe(self) -> str:
         """Who the users are, for the plan."""
@@ -390,14 +397,15 @@ def split_users(
         raise ConfigError(
             "data.public", f"{public_share} of {public} users leaves no private user; lower it"
         )
+    by_user = np.argsort(trajectories.users, kind="stable")
+    bounds = np.searchsorted(trajectories.users[by_user], np.arange(there + 1))
+    most = int(np.diff(bounds)[chosen[public:]].max())
     if part is not None:  # a position does not depend on the public share or the limit
         number, parts = map(int, part.split("/"))
         at = np.arange(len(chosen))
         chosen = chosen[(at < public) | (at % parts == number - 1)]
         if len(chosen) == public:
             raise ConfigError("data.part", f"no private user is in {part} of {there} users")
-    by_user = np.argsort(trajectories.users, kind="stable")
-    bounds = np.searchsorted(trajectories.users[by_user], np.arange(there + 1))
     sizes = np.diff(bounds)[chosen]
     episodes = np.concatenate([by_user[bounds[user] : bounds[user + 1]] for user in chosen])
     cut = int(sizes[:public].sum())
@@ -408,6 +416,7 @@ def split_users(
         public_users=public,
         private_starts=np.concatenate([[0], np.cumsum(sizes[public:])]),
         private_episodes=episodes[cut:],
+        most=most,
     )
 
 
