@@ -144,13 +144,13 @@ def _given_users(run: RunConfig, keys: Collection[str]) -> None:
 def _given_algo(run: RunConfig, keys: Collection[str]) -> None:
     """A setting of the algorithm has an effect, or the value that the algorithm has by itself."""
     algo = run.algo
-    for name, switch in algo.traits.only_with.items():
-        value, plain = getattr(algo, name), getattr(type(algo), name)
+    for name, (switch, needed) in algo.traits.only_with.items():
+        value, plain, now = getattr(algo, name), getattr(type(algo), name), getattr(algo, switch)
+        without, use = (f"algo.{switch}={str(x).lower()}" for x in (now, needed))
         refuse(
-            f"algo.{name}" in keys and value != plain and not getattr(algo, switch),
+            f"algo.{name}" in keys and value != plain and now != needed,
             f"algo.{name}",
-            f"has no effect with algo.{switch}=false; use algo.{switch}=true, or algo.{name}={plain}, "
-            f"got {value}",
+            f"has no effect with {without}; use {use}, or algo.{name}={plain}, got {value}",
         )
 
 

@@ -25,7 +25,10 @@ from privrl_bench.privacy.rules import unused
 # the meaning of a key changes, or a key is renamed, or one is added and not in LATER.
 VERSION = 2
 # Keys that were added later, with the value at which a run is what it was before: left out there.
-LATER = {"data.part": None}
+LATER = {
+    **{"data.part": None, "algo.clipped_share": 1.0},
+    **{"algo.metric": "euclidean", "algo.step_kl": 0.02, "algo.damping": 0.1, "algo.momentum": 0.9},
+}
 # Keys, or sections ending with a dot, that change neither data nor rows nor noise nor schedule.
 IGNORED = (
     *("log.", "budget.", "plan_only", "resume", "plugins", "hyperparameter_source", "env.check"),

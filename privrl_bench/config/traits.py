@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 USERS = ("fresh", "episode", "segment")
 
@@ -72,7 +73,7 @@ class Traits:
         microbatch: most users whose rows are computed by the same operations.
         noised_observations: it can learn from users whose devices add the noise, where the gate neither
             clips nor noises.
-        only_with: setting -> the switch without which it has no effect, both of `algo`.
+        only_with: setting -> another one and the value without which it has no effect, both of `algo`.
     """
 
     sends: tuple[Rows, ...] = (Rows.CLIPPED,)
@@ -89,7 +90,7 @@ class Traits:
     replicas: bool = True
     microbatch: int = 16
     noised_observations: bool = True
-    only_with: Mapping[str, str] = field(default_factory=dict)
+    only_with: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
 
     @property
     def pools_users(self) -> bool:

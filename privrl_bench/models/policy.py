@@ -79,8 +79,17 @@ class NetPolicy(Policy, Protocol):
     net: Network
     kernel_head: ClassVar[int | None]  # loss in `kernels.mlp_training`; None: not compiled
 
+    rest_fisher: ClassVar[float]  # Fisher information of each parameter that is not the network's
+
     def log_prob(self, params: Tensor, obs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log-probabilities of the actions and the entropies, [N, B]; differentiable in params."""
+        ...
+
+    def score_roots(self, params: Tensor, outputs: Tensor) -> Tensor:
+        """Return [B, K, out]: E[g g'] of g, the gradient of log pi(a) in the network's outputs [B, out].
+
+        It is the sum over K of the outer products of the rows; params [P].
+        """
         ...
 
 
@@ -131,6 +140,8 @@ class SoftmaxPolicy(EnvActions, ABC):
         self.size = self.net.size
         self._logits = logits
 
+    rest_fisher: ClassVar[float] = 0.0
+
     def arguments(self) -> dict[str, Any]:
         """See `Policy.arguments`."""
         return dict(self._network)
@@ -156,6 +167,10 @@ class SoftmaxPolicy(EnvActions, ABC):
     def _best(self, logits: Tensor) -> Tensor:
         """Return the actions with the largest logits."""
 
+    def _sizes(self) -> list[int]:
+        """How many logits each choice of an action has."""
+        return [self._logits]
+
     @abstractmethod
     def _log_probs(self, logits: Tensor) -> Tensor:
         """Return the log-probability of every choice, as `logits`."""
@@ -168,6 +183,13 @@ class SoftmaxPolicy(EnvActions, ABC):
         """See `NetPolicy.log_prob`; both are sums over the choices of an action."""
         logs = self._log_probs(self.net.forward(params, obs))
         return logs.gather(-1, self._chosen(actions)).sum(-1), -(logs.exp() * logs).sum(-1)
+
+    def score_roots(self, params: Tensor, outputs: Tensor) -> Tensor:
+        """See `NetPolicy.score_roots`: sqrt(p_k) (e_k - p of the choice that k is of)."""
+        probs = self._log_probs(outputs).exp()
+        of_choice = torch.block_diag(*(torch.ones(n, n) for n in self._sizes())).to(probs)
+        each = torch.eye(self._logits).to(probs) - probs.unsqueeze(-2) * of_choice
+        return probs.sqrt().unsqueeze(-1) * each
 
 
 class CategoricalPolicy(SoftmaxPolicy):
@@ -202,6 +224,7 @@ class GaussianPolicy:
     """
 
     kernel_head: ClassVar[int | None] = GAUSSIAN
+    rest_fisher: ClassVar[float] = 2.0  # of a log standard deviation
 
     def __init__(
         self,
@@ -262,6 +285,11 @@ class GaussianPolicy:
         entropy = (spread + 0.5 + 0.5 * _LOG_2PI).sum(-1)
         return log_probs, entropy.expand_as(log_probs)
 
+    def score_roots(self, params: Tensor, outputs: Tensor) -> Tensor:
+        """See `NetPolicy.score_roots`: the inverse standard deviations, as a diagonal matrix."""
+        inverse = (-params[self.net.size :]).exp()
+        return torch.diag(inverse).expand(len(outputs), -1, -1)
+
     def to_env(self, actions: np.ndarray) -> np.ndarray:
         """Clip to [-1, 1] and map to the environment's box."""
         return self.bounds().apply(actions)
@@ -285,6 +313,9 @@ class MultiCategoricalPolicy(SoftmaxPolicy):
         starts = torch.tensor([0, *self._counts]).cumsum(0)
         self._starts = starts[:-1]
         super().__init__(spec, hidden, network, int(starts[-1]))
+
+    def _sizes(self) -> list[int]:
+        return self._counts
 
     def _best(self, logits: Tensor) -> Tensor:
         best = [x.argmax(-1) for x in logits.split(self._counts, dim=-1)]

@@ -133,9 +133,10 @@ def test_options_of_local_training_open_no_path(critic, scope, adam):
 
 
 @pytest.mark.fast_every(3)
-@pytest.mark.parametrize("critic", ["shared", "private", "none"])
-def test_one_gradient_and_an_averaged_policy_open_no_path(critic):
-    algo = {"critic": critic, "user_update": "gradient", "averaging": 4.0}
+@pytest.mark.parametrize(("critic", "metric"), spread(3, CRITICS, ("euclidean", "fisher")))
+def test_one_gradient_and_an_averaged_policy_open_no_path(critic, metric):
+    algo = {"critic": critic, "user_update": "gradient", "averaging": 4.0, "metric": metric}
+    algo["clipped_share"] = 0.5 if metric == "fisher" else 1.0
     report = assert_as_declared(changed(algo=algo, env={"user": "fresh"}))
     assert set(report.found) == ({CRITIC} if critic == "shared" else set())
 

@@ -9,10 +9,8 @@ from test_leaks import CARRIED, CRITIC, base, changed
 
 from privrl_bench.algorithms.policy_gradient.critics import SharedCritic
 from privrl_bench.algorithms.policy_gradient.dppg import Dppg
-from privrl_bench.algorithms.policy_gradient.user_training import (
-    USER_UPDATES,
-    UserOptimizerConfig,
-)
+from privrl_bench.algorithms.policy_gradient.fisher import FisherMetric
+from privrl_bench.algorithms.policy_gradient.row_norm import RowNorm
 from privrl_bench.audit.compare import OTHER_REPLICA
 from privrl_bench.audit.counterfactual import CounterfactualRun
 from privrl_bench.audit.leaks import find_leaks
@@ -20,7 +18,6 @@ from privrl_bench.audit.visits import Visit
 from privrl_bench.cli.audit import leaks as main
 from privrl_bench.envs.scaling import SignalScaler
 from privrl_bench.errors import ConfigError
-from privrl_bench.functional.optim import adam_start
 from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.privacy.devices import DeviceNoise
 from privrl_bench.privacy.gate import Gate
@@ -202,15 +199,23 @@ def test_an_average_of_rows_without_noise_that_is_saved(monkeypatch):
 
 
 def test_gradients_scaled_by_the_norms_of_the_cohort(monkeypatch):
-    def scaled(train, clip, state, start, data, order, lr):
-        whole = order[:1].flatten(2).unsqueeze(2)
-        once = UserOptimizerConfig(whole, 1.0, float("inf"), adam_start(start), plain=True)
-        gradient = train(start, data, once)
-        return gradient * (clip / gradient.norm(dim=-1).mean())
+    def scaled(self, tensors, gradients):
+        return {"actor": gradients * (self._clip / gradients.norm(dim=-1).mean())}
 
-    monkeypatch.setitem(USER_UPDATES, "gradient", scaled)
+    monkeypatch.setattr(RowNorm, "rows", scaled)
     config = changed(algo={"critic": "none", "user_update": "gradient"}, env={"user": "fresh"})
     assert_caught(config, "same round's rows actor")
+
+
+def test_a_metric_at_the_states_of_users(monkeypatch):
+    def at_their_states(self, state, users, contribution):
+        self._geometry._metric._states = users.obs.flatten(0, 2)[:50].clone()
+        return contribution
+
+    patch_user_update(monkeypatch, at_their_states)
+    monkeypatch.setattr(FisherMetric, "divergences", lambda self, actors, steps: torch.ones(2))
+    algo = {"critic": "none", "user_update": "gradient", "metric": "fisher"}
+    assert_caught(changed(algo=algo, env={"user": "fresh"}), "state metric")
 
 
 def test_a_replay_buffer(monkeypatch):

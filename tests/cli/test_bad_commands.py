@@ -56,6 +56,11 @@ BAD = {
     # a setting without effect
     "algo.anneal_server=false algo.anneal_after=0.5": "algo.anneal_after: has no effect with "
     "algo.anneal_server=false; use algo.anneal_server=true, or algo.anneal_after=0.0, got 0.5",
+    "algo.step_kl=0.3": "algo.step_kl: has no effect with algo.metric=euclidean; use algo.metric=fisher, or ",
+    "algo.metric=fisher": "algo.metric: fisher needs algo.user_update=gradient",
+    "algo.metric=riemann": "algo.metric: must be one of euclidean, fisher",
+    "algo.clipped_share=0.5": "algo.clipped_share: needs algo.user_update=gradient",
+    "algo.clipped_share=0": "algo.clipped_share: must be in (0, 1]",
     "+paper=dppg algo.anneal_after=0.5": "algo.anneal_after: has no effect with algo.anneal_server=false",
     # what only files set
     "env.name=hopper": "env.name: set by the env group; choose it with env=<name>",

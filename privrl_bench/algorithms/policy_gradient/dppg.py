@@ -28,8 +28,10 @@ from privrl_bench.algorithms.base import (
     step_order,
 )
 from privrl_bench.algorithms.policy_gradient.critics import TrainingBatch, make_critic
+from privrl_bench.algorithms.policy_gradient.fisher import METRICS
 from privrl_bench.algorithms.policy_gradient.moments import PrivateMoments
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
+from privrl_bench.algorithms.policy_gradient.row_norm import NORMS
 from privrl_bench.algorithms.policy_gradient.user_training import (
     LAST,
     USER_UPDATES,
@@ -66,12 +68,14 @@ class Dppg(Algorithm):
             config.normalize_advantage and config.advantage_scope == "minibatch",
         )
         self._train = UserTrainer(objective, context.device)
+        self._geometry = METRICS[config.metric](self.policy, config)
+        self._norm = NORMS[config.user_update](config.clipped_share, context.privacy.clip)
         self._context = context
 
     def blocks(self) -> tuple[Block, ...]:
         """The policy, and what else is learned under privacy: critic and scaling."""
         actor = Block("actor", self.policy.size, self._context.privacy.clip)
-        return (actor, *self.critic.blocks(), *self.moments.blocks())
+        return (actor, *self._norm.blocks(), *self.critic.blocks(), *self.moments.blocks())
 
     def terms(self) -> AlgorithmTerms:
         """The caveats of the critic."""
@@ -81,6 +85,7 @@ class Dppg(Algorithm):
         """See `Algorithm.init`."""
         actors = torch.stack([self.policy.init(s.torch("init", 0)) for s in streams])
         tensors = {"actor": actors, **self.critic.init(streams), **self.moments.init(len(streams))}
+        tensors |= self._geometry.init(actors) | self._norm.init(len(actors))
         if self.config.user_adam == "seeded":
             tensors[LAST] = torch.zeros_like(actors)
         if self.config.averaging is not None:
@@ -137,19 +142,21 @@ class Dppg(Algorithm):
         data["old"] = old
         update, clip = USER_UPDATES[config.user_update], self._context.privacy.clip
         change = update(self._train, clip, state, start, data, order, lr)
+        change = self._geometry.rows(state.tensors, change.reshape(replicas, count, -1))
         batch = TrainingBatch(values, targets, order, lr)
         critic_rows, bypass = self.critic.user_update(state, users, batch)
-        rows = {"actor": change.reshape(replicas, count, -1), **critic_rows}
+        rows = self._norm.rows(state.tensors, change) | critic_rows
         rows |= self.moments.user_update(users)
         diagnostics = _diagnostics(users, entropy.reshape(users.mask.shape), values, targets)
         return Contribution(rows, users.valid, bypass, diagnostics)
 
     def server(self, state: State, released: Released) -> State:
-        """Add the noised mean displacement with step 1, or an annealed step, which averages out noise."""
+        """Take a step along the noised mean; one that is annealed averages out noise."""
         config, tensors = self.config, dict(state.tensors)
         rounds = self._context.schedule.rounds
-        step = annealed(1.0, config.anneal_server, state.round, rounds, config.anneal_after)
-        tensors["actor"] = state.tensors["actor"] + step * released.values["actor"]
+        share = annealed(1.0, config.anneal_server, state.round, rounds, config.anneal_after)
+        tensors |= self._geometry.server(state.tensors, released.values["actor"], share)
+        tensors |= self._norm.server(state.tensors, released)
         tensors = averaged(tensors, config.averaging, state.round)
         tensors |= self.critic.server(state, released) | self.moments.server(state, released)
         if LAST in tensors:

@@ -39,7 +39,10 @@ class DppgConfig(NetConfig):
     traits: ClassVar[Traits] = Traits(
         devices=("cpu", "cuda"),
         learns_scaling=True,
-        only_with={"anneal_after": "anneal_server"},
+        only_with={
+            "anneal_after": ("anneal_server", True),
+            **dict.fromkeys(("step_kl", "damping", "momentum"), ("metric", "fisher")),
+        },
     )
 
     name: str = "dppg"
@@ -55,6 +58,17 @@ class DppgConfig(NetConfig):
     # adam: E passes over the user's data, as in the paper | gradient: of one pass, scaled to norm
     # `clip`; lr and ratio_clip have no effect
     user_update: str = choice("adam", ("adam", "gradient"))
+    # user_update=gradient: share of users whose gradient is scaled to `clip`; those of the others keep
+    # their relative length
+    clipped_share: float = within(1.0, "(0, 1]")
+    # what rows and steps are measured in: parameters | the policy's Fisher information at public
+    # states, where a server's step has a fixed divergence (user_update=gradient only)
+    metric: str = choice("euclidean", ("euclidean", "fisher"))
+    step_kl: float = positive(0.02)  # metric=fisher: KL divergence of the first step
+    damping: float = positive(0.1)  # metric=fisher: added to every eigenvalue of the information
+    momentum: float = within(
+        0.9, "[0, 1)"
+    )  # metric=fisher: of the average of releases that a step follows
     # Adam's moments: reset for every user | seeded from the last release (the paper's)
     user_adam: str = choice("reset", ("reset", "seeded"))
     # private: a second block | shared: the paper's, leaks | none

@@ -265,18 +265,14 @@ def one_gradient(
     order: Tensor,
     lr: float,
 ) -> Tensor:
-    """The gradient of one pass over each user's data, scaled to norm `clip`; the gradient zero stays zero.
+    """The gradient [N, P] of one pass over each user's data; arguments as in `adam_passes`, `lr` is not used.
 
-    All users move the policy equally far. Of the norm that noise is added for, more is common to all users
-    than of the displacement by several steps of a user, which also fits what is particular to one user's data.
-
-    Arguments and result as in `adam_passes`; `lr` is not used, since rows have a fixed norm.
+    `row_norm.py` scales it. Of the norm that noise is added for, more is common to all users than of the
+    displacement by several steps of a user, which also fits what is particular to one user's data.
     """
     whole = order[:1].flatten(2).unsqueeze(2)  # one minibatch: [1, N, 1, M * B]
     once = UserOptimizerConfig(whole, 1.0, float("inf"), adam_start(start), plain=True)
-    gradient = train(start, data, once)
-    norm = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True)
-    return gradient * (clip / norm.clamp_min(1e-30))
+    return train(start, data, once)
 
 
 # `algo.user_update` -> what a user of DPPG sends

@@ -1,0 +1,89 @@
+"""The norm at which users' gradients are cut, learned as a block of the release.
+
+A row is g clip / max(|g|, m): users whose gradient is longer than m are scaled to the clip, the others keep
+their relative length, so that a user whose data say little moves the policy little. The state's m follows a
+quantile of the users' norms: every user sends whether theirs is above m, and the noised mean of these moves it.
+
+    m <- m exp(share of users above m, noised - the share that is asked for)
+
+m begins far too small, where every row is scaled to the clip, and grows until the share is reached. It is a
+function of released values. Every row has norm at most clip whatever m is, and a user's block is +-1/2.
+
+Source: Andrew, Thakkar, McMahan, Ramaswamy 2021, "Differentially private learning with adaptive clipping"
+(theirs moves the clip; here the clip stays, and the gradients' unit moves).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from privrl_bench.errors import ConfigError
+from privrl_bench.privacy.contribution import Block, Released
+
+_KEY = "log_norm"  # state tensor [R, 1]
+_BLOCK = "norm"
+_FIRST = -7.0  # log of m before the first round
+_NOISE_RATIO = 5.0  # noise multiplier of the block, relative to the actor's
+
+
+class RowNorm:
+    """How long rows are; with `share` 1 all have the norm `clip`, and there is no block and no tensor.
+
+    Args:
+        share: of the users whose gradients are longer than m, `algo.clipped_share`.
+        clip: L2 bound of a row.
+    """
+
+    def __init__(self, share: float, clip: float):
+        self._share, self._clip = share, clip
+
+    def blocks(self) -> tuple[Block, ...]:
+        """One number."""
+        return () if self._share == 1 else (Block(_BLOCK, 1, 0.5, _NOISE_RATIO),)
+
+    def init(self, replicas: int) -> dict[str, Tensor]:
+        """State tensors for the first round."""
+        return {} if self._share == 1 else {_KEY: torch.full((replicas, 1), _FIRST)}
+
+    def rows(self, tensors: Mapping[str, Tensor], gradients: Tensor) -> dict[str, Tensor]:
+        """The blocks of the users' rows.
+
+        Args:
+            tensors: of the state.
+            gradients: [R, U, P] in the coordinates in which they are clipped.
+
+        Returns:
+            `actor` [R, U, P] of norm at most clip, and the block of this class; the gradient zero stays zero.
+        """
+        norms = torch.linalg.vector_norm(gradients, dim=-1, keepdim=True)
+        if self._share == 1:
+            return {"actor": gradients * (self._clip / norms.clamp_min(1e-30))}
+        least = tensors[_KEY].exp()[:, None]
+        above = (norms > least).to(gradients) - 0.5
+        return {"actor": gradients * (self._clip / torch.maximum(norms, least)), _BLOCK: above}
+
+    def server(self, tensors: Mapping[str, Tensor], released: Released) -> dict[str, Tensor]:
+        """Move m by the noised share of users above it."""
+        if self._share == 1:
+            return {}
+        return {_KEY: tensors[_KEY] + released.values[_BLOCK] + (0.5 - self._share)}
+
+
+class Displacements(RowNorm):
+    """Rows that are no longer than the clip as they are: those of local Adam."""
+
+    def __init__(self, share: float, clip: float):
+        if share != 1:
+            raise ConfigError("algo.clipped_share", "needs algo.user_update=gradient")
+        super().__init__(share, clip)
+
+    def rows(self, tensors: Mapping[str, Tensor], gradients: Tensor) -> dict[str, Tensor]:
+        """See `RowNorm.rows`."""
+        return {"actor": gradients}
+
+
+# `algo.user_update` -> how long its rows are
+NORMS = {"adam": Displacements, "gradient": RowNorm}
