@@ -56,7 +56,6 @@ class FisherMetric:
         self._states = torch.from_numpy(_normals(_STATES, self._net.inputs)).float()
         sides = [n for fan_in, fan_out in self._net.shapes for n in (fan_in + 1, fan_out)]
         self._pieces = [size for n in sides for size in (n * n, n)]
-        self._sides = sides
 
     def of(self, actors: Tensor) -> Tensor:
         """Eigenvectors and eigenvalues of the factors of F, [R, size], for policies [R, P]."""
