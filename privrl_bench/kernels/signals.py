@@ -21,6 +21,7 @@ STOP_SIGNALS = tuple(getattr(signal, name) for name in NAMES if hasattr(signal, 
 _PAUSE = 0.02  # seconds until an interrupt that was lost is sent again
 _stop: Stop | None = None  # of `catching_signals`
 _preparing = False
+_raised: int | None = None  # a signal whose `Stopped` has not yet left `raising_signals`
 
 
 class Stopped(KeyboardInterrupt):
@@ -94,8 +95,13 @@ def _ours() -> dict[signal.Signals, Any]:
 
 @contextmanager
 def catching_signals() -> Iterator[Stop]:
-    """Store the signals that end a run in the yielded `Stop`."""
+    """Store the signals that end a run in the yielded `Stop`.
+
+    Raises:
+        Stopped: see `raise_swallowed`.
+    """
     global _stop
+    raise_swallowed()
     _stop = stop = Stop()
     preparing(False)
     try:
@@ -123,15 +129,31 @@ def preparing(begins: bool) -> None:
 @contextmanager
 def raising_signals() -> Iterator[None]:
     """Raise `Stopped` for the signals that end a run, unless this package handles them already."""
+    global _raised
 
     def act(number: int) -> None:
+        global _raised
+        _raised = number
         raise Stopped(number)
 
     if isinstance(signal.getsignal(signal.SIGTERM), _Handler):
         yield
         return
-    with handling_signals(act):
-        yield
+    try:
+        with handling_signals(act):
+            yield
+    finally:
+        _raised = None
+
+
+def raise_swallowed() -> None:
+    """Raise `Stopped` again if other code has caught it, as compiled modules do while they are imported.
+
+    Raises:
+        Stopped: of the last signal.
+    """
+    if _raised is not None:
+        raise Stopped(_raised)
 
 
 @contextmanager

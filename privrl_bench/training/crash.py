@@ -21,7 +21,12 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from privrl_bench.errors import ConfigError
-from privrl_bench.kernels.signals import exit_code, no_lost_interrupts, raising_signals
+from privrl_bench.kernels.signals import (
+    exit_code,
+    no_lost_interrupts,
+    raise_swallowed,
+    raising_signals,
+)
 
 ERROR_FILE = "error.txt"  # in a run folder
 OUTPUT_ROOT = "outputs"
@@ -81,6 +86,7 @@ def guarded(main: Callable[[], int], interrupted: str = "rerun the same command 
             from privrl_bench.composition.plugins import load_installed
 
             load_installed()
+            raise_swallowed()
             code = main()
             sys.stdout.flush()  # a closed pipe is noticed here, not at the interpreter's exit
             return code

@@ -143,6 +143,25 @@ def test_a_signal_while_building_interrupts_a_run(
 
 
 @pytest.mark.parametrize("number", STOPS)
+def test_a_signal_that_an_import_swallows_interrupts_a_run(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = runner.announce
+
+    def swallow(*args: Any) -> Any:
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+        return before(*args)
+
+    monkeypatch.setattr(runner, "announce", swallow)
+    with pytest.raises(Stopped) as caught:
+        train(tiny(), tmp_path / "run")
+    assert caught.value.signal == number
+    status = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert status["status"] == "interrupted"
+
+
+@pytest.mark.parametrize("number", STOPS)
 def test_the_handler_of_another_package_stays(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
