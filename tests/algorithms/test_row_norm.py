@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privrl_bench.algorithms.policy_gradient.row_norm import Displacements, RowNorm
+from privrl_bench.algorithms.policy_gradient.row_norm import NORMS
 from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
 from privrl_bench.training.plan import make_plan
@@ -18,7 +18,7 @@ CLIP = 0.3
 
 @given(st.floats(-20, 20), st.floats(1e-12, 1e12), st.sampled_from([0.1, 0.5, 1.0]))
 def test_no_row_is_longer_than_the_clip_and_a_user_says_one_bit(log_norm, size, share):
-    norm = RowNorm(share, CLIP)
+    norm = NORMS["gradient"](share, CLIP)
     gradients = size * torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(1)).double()
     tensors = {"log_norm": torch.full((2, 1), log_norm, dtype=torch.float64)}
     rows = norm.rows(tensors, gradients)
@@ -33,7 +33,7 @@ def test_no_row_is_longer_than_the_clip_and_a_user_says_one_bit(log_norm, size, 
 
 @pytest.mark.parametrize("share", [0.3, 0.5])
 def test_the_norm_comes_to_the_quantile_from_far_below(share):
-    norm, generator = RowNorm(share, CLIP), torch.Generator().manual_seed(1)
+    norm, generator = NORMS["gradient"](share, CLIP), torch.Generator().manual_seed(1)
     tensors = norm.init(1)
     for _ in range(60):
         gradients = 4.0 * torch.rand(1, 200, 1, generator=generator)
@@ -43,7 +43,7 @@ def test_the_norm_comes_to_the_quantile_from_far_below(share):
 
 
 def test_with_share_one_there_is_no_block():
-    norm = RowNorm(1.0, CLIP)
+    norm = NORMS["gradient"](1.0, CLIP)
     assert norm.blocks() == ()
     assert norm.init(2) == {}
     assert not norm.rows({}, torch.zeros(1, 2, 3))["actor"].any()
@@ -59,4 +59,4 @@ def test_the_block_is_paid_for():
 
 def test_it_needs_gradients():
     with pytest.raises(ConfigError, match=r"^algo.clipped_share: needs algo.user_update=gradient"):
-        Displacements(0.5, CLIP)
+        NORMS["adam"](0.5, CLIP)

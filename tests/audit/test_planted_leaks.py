@@ -10,7 +10,7 @@ from test_leaks import CARRIED, CRITIC, base, changed
 from privrl_bench.algorithms.policy_gradient.critics import SharedCritic
 from privrl_bench.algorithms.policy_gradient.dppg import Dppg
 from privrl_bench.algorithms.policy_gradient.fisher import FisherMetric
-from privrl_bench.algorithms.policy_gradient.row_norm import RowNorm
+from privrl_bench.algorithms.policy_gradient.row_norm import Scaled
 from privrl_bench.audit.compare import OTHER_REPLICA
 from privrl_bench.audit.counterfactual import CounterfactualRun
 from privrl_bench.audit.leaks import find_leaks
@@ -202,7 +202,7 @@ def test_gradients_scaled_by_the_norms_of_the_cohort(monkeypatch):
     def scaled(self, tensors, gradients):
         return {"actor": gradients * (self._clip / gradients.norm(dim=-1).mean())}
 
-    monkeypatch.setattr(RowNorm, "rows", scaled)
+    monkeypatch.setattr(Scaled, "rows", scaled)
     config = changed(algo={"critic": "none", "user_update": "gradient"}, env={"user": "fresh"})
     assert_caught(config, "same round's rows actor")
 

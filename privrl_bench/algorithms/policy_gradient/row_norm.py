@@ -29,24 +29,23 @@ _FIRST = -7.0  # log of m before the first round
 _NOISE_RATIO = 5.0  # noise multiplier of the block, relative to the actor's
 
 
-class RowNorm:
-    """How long rows are; with `share` 1 all have the norm `clip`, and there is no block and no tensor.
+class Scaled:
+    """Every gradient is scaled to the norm `clip`.
 
     Args:
-        share: of the users whose gradients are longer than m, `algo.clipped_share`.
         clip: L2 bound of a row.
     """
 
-    def __init__(self, share: float, clip: float):
-        self._share, self._clip = share, clip
+    def __init__(self, clip: float):
+        self._clip = clip
 
     def blocks(self) -> tuple[Block, ...]:
-        """One number."""
-        return () if self._share == 1 else (Block(_BLOCK, 1, 0.5, _NOISE_RATIO),)
+        """Blocks of the release besides the actor's."""
+        return ()
 
     def init(self, replicas: int) -> dict[str, Tensor]:
         """State tensors for the first round."""
-        return {} if self._share == 1 else {_KEY: torch.full((replicas, 1), _FIRST)}
+        return {}
 
     def rows(self, tensors: Mapping[str, Tensor], gradients: Tensor) -> dict[str, Tensor]:
         """The blocks of the users' rows.
@@ -56,34 +55,65 @@ class RowNorm:
             gradients: [R, U, P] in the coordinates in which they are clipped.
 
         Returns:
-            `actor` [R, U, P] of norm at most clip, and the block of this class; the gradient zero stays zero.
+            `actor` [R, U, P] of norm at most clip, and the blocks of this class; the gradient zero stays zero.
         """
         norms = torch.linalg.vector_norm(gradients, dim=-1, keepdim=True)
-        if self._share == 1:
-            return {"actor": gradients * (self._clip / norms.clamp_min(1e-30))}
+        return {"actor": gradients * (self._clip / norms.clamp_min(1e-30))}
+
+    def server(self, tensors: Mapping[str, Tensor], released: Released) -> dict[str, Tensor]:
+        """State tensors after a release."""
+        return {}
+
+
+class Clipped(Scaled):
+    """A share of the gradients is scaled to the norm `clip`; see the module.
+
+    Args:
+        share: of the users whose gradients are longer than m, `algo.clipped_share`.
+        clip: L2 bound of a row.
+    """
+
+    def __init__(self, share: float, clip: float):
+        super().__init__(clip)
+        self._share = share
+
+    def blocks(self) -> tuple[Block, ...]:
+        """See `Scaled.blocks`: one number."""
+        return (Block(_BLOCK, 1, 0.5, _NOISE_RATIO),)
+
+    def init(self, replicas: int) -> dict[str, Tensor]:
+        """See `Scaled.init`."""
+        return {_KEY: torch.full((replicas, 1), _FIRST)}
+
+    def rows(self, tensors: Mapping[str, Tensor], gradients: Tensor) -> dict[str, Tensor]:
+        """See `Scaled.rows`."""
+        norms = torch.linalg.vector_norm(gradients, dim=-1, keepdim=True)
         least = tensors[_KEY].exp()[:, None]
         above = (norms > least).to(gradients) - 0.5
         return {"actor": gradients * (self._clip / torch.maximum(norms, least)), _BLOCK: above}
 
     def server(self, tensors: Mapping[str, Tensor], released: Released) -> dict[str, Tensor]:
         """Move m by the noised share of users above it."""
-        if self._share == 1:
-            return {}
         return {_KEY: tensors[_KEY] + released.values[_BLOCK] + (0.5 - self._share)}
 
 
-class Displacements(RowNorm):
-    """Rows that are no longer than the clip as they are: those of local Adam."""
-
-    def __init__(self, share: float, clip: float):
-        if share != 1:
-            raise ConfigError("algo.clipped_share", "needs algo.user_update=gradient")
-        super().__init__(share, clip)
+class Displacements(Scaled):
+    """Rows of local Adam, which are no longer than the clip as they are."""
 
     def rows(self, tensors: Mapping[str, Tensor], gradients: Tensor) -> dict[str, Tensor]:
-        """See `RowNorm.rows`."""
+        """See `Scaled.rows`."""
         return {"actor": gradients}
 
 
-# `algo.user_update` -> how long its rows are
-NORMS = {"adam": Displacements, "gradient": RowNorm}
+def _gradients(share: float, clip: float) -> Scaled:
+    return Scaled(clip) if share == 1 else Clipped(share, clip)
+
+
+def _displacements(share: float, clip: float) -> Scaled:
+    if share != 1:
+        raise ConfigError("algo.clipped_share", "needs algo.user_update=gradient")
+    return Displacements(clip)
+
+
+# `algo.user_update` -> how long its rows are, given `algo.clipped_share` and the clip
+NORMS = {"adam": _displacements, "gradient": _gradients}
