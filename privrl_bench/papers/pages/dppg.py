@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -28,12 +28,10 @@ from privrl_bench.papers.pages.store import (
     chosen,
     committed,
     digits_of,
-    each,
     finals,
     grouped,
     interval,
     least,
-    made_earlier,
     most,
     noted,
     paper_table,
@@ -123,36 +121,6 @@ def _table1() -> str:
     head = ["task", "method", "paper", "as the paper does it (epsilon)", "formal (epsilon)"]
     return compact([*head, "trivial"], without_repeats(lines))
 
-
-@block("dppg/formal_ablation")
-def _ablation() -> str:
-    every, private = "eval.every=100000", "algo.critic=private,algo.critic_clip=0.1,"
-    rows = {
-        "formal default": f"z=12,{every}",
-        "even split of the noise (`critic_noise_ratio=1`)": f"z=12,algo.critic_noise_ratio=1,{every}",
-        "step of the release not annealed": f"z=12,algo.anneal_server=False,{every}",
-        "segments instead of fresh users": f"z=12,env.user=segment,{every}",
-        "shared critic (clip 0.5)": f"z=12,algo.critic=shared,algo.critic_clip=0.5,{every}",
-        "even split, z = 6": f"z=6,algo.critic_noise_ratio=1,{every}",
-        "`+paper=dppg`, fresh users": f"z=3,env.user=fresh,{every},paper=dppg",
-        "`+paper=dppg`, fresh users, private critic (clip 0.1)": (
-            f"z=3,{private}env.user=fresh,{every},paper=dppg"
-        ),
-    }
-    found = {
-        label: chosen("dppg/formal_ablation", f"dppg/cartpole/{words},seed=")
-        for label, words in rows.items()
-    }
-    found["`+paper=dppg` as it is (main job)"] = chosen("dppg/main_job", "dppg/cartpole/z=3,")
-    columns = {"z": z_of, "returns": each, "mean": lambda runs: f"{np.mean(finals(runs)):.0f}"}
-    columns |= {"epsilon": spent, "status": status}
-    return noted(runs_table("setting", found.items(), columns), found.values())
-
-
-BLOCKS |= {
-    f"made_at/{item}": partial(lambda item: made_earlier(stored(f"dppg/{item}")), item)
-    for item in ("gradient_tuning", "halfcheetah_tuning")
-}
 
 FACTORS = {  # recorded words beside those of `+paper=dppg` -> what they change
     "": "as the paper does it, here",
