@@ -51,7 +51,9 @@ class FisherMetric:
 
     def __init__(self, policy: NetPolicy, damping: float):
         if not isinstance(policy.net, Mlp):
-            raise ConfigError("algo.metric", "fisher needs algo.network=mlp")
+            raise ConfigError(
+                "algo.metric", "fisher needs algo.network=mlp; otherwise use euclidean"
+            )
         self._policy, self._net, self._damping = policy, policy.net, damping
         self._states = torch.from_numpy(_normals(_STATES, self._net.inputs)).float()
         sides = [n for fan_in, fan_out in self._net.shapes for n in (fan_in + 1, fan_out)]
@@ -176,7 +178,9 @@ class Fisher:
 
     def __init__(self, policy: NetPolicy, config: DppgConfig):
         if config.user_update != "gradient":
-            raise ConfigError("algo.metric", "fisher needs algo.user_update=gradient")
+            raise ConfigError(
+                "algo.metric", "fisher needs algo.user_update=gradient; otherwise use euclidean"
+            )
         self._metric = FisherMetric(policy, config.damping)
         self._divergence, self._momentum = config.step_kl, config.momentum
 

@@ -64,7 +64,9 @@ class DppgConfig(NetConfig):
     # what rows and steps are measured in: parameters | the policy's Fisher information at public
     # states, where a server's step has a fixed divergence (user_update=gradient only)
     metric: str = choice("euclidean", ("euclidean", "fisher"))
-    step_kl: float = positive(0.02)  # metric=fisher: KL divergence of the first step
+    # metric=fisher: KL divergence of the first step; where steps are annealed to a share a of the
+    # first, their divergence is a^2 of this
+    step_kl: float = positive(0.02)
     damping: float = positive(0.1)  # metric=fisher: added to every eigenvalue of the information
     momentum: float = within(
         0.9, "[0, 1)"

@@ -111,7 +111,7 @@ def _gradients(share: float, clip: float) -> Scaled:
 
 def _displacements(share: float, clip: float) -> Scaled:
     if share != 1:
-        raise ConfigError("algo.clipped_share", "needs algo.user_update=gradient")
+        raise ConfigError("algo.clipped_share", "needs algo.user_update=gradient; otherwise use 1")
     return Displacements(clip)
 
 
