@@ -95,11 +95,7 @@ def _ours() -> dict[signal.Signals, Any]:
 
 @contextmanager
 def catching_signals() -> Iterator[Stop]:
-    """Store the signals that end a run in the yielded `Stop`.
-
-    Raises:
-        Stopped: see `raise_swallowed`.
-    """
+    """Store the signals that end a run in the yielded `Stop`, after `raise_swallowed`."""
     global _stop
     raise_swallowed()
     _stop = stop = Stop()
@@ -147,11 +143,7 @@ def raising_signals() -> Iterator[None]:
 
 
 def raise_swallowed() -> None:
-    """Raise `Stopped` again if other code has caught it, as compiled modules do while they are imported.
-
-    Raises:
-        Stopped: of the last signal.
-    """
+    """Raise `Stopped` again if other code has caught it, as compiled modules do while they are imported."""
     if _raised is not None:
         raise Stopped(_raised)
 

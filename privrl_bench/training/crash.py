@@ -21,12 +21,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from privrl_bench.errors import ConfigError
-from privrl_bench.kernels.signals import (
-    exit_code,
-    no_lost_interrupts,
-    raise_swallowed,
-    raising_signals,
-)
+from privrl_bench.kernels import signals
 
 ERROR_FILE = "error.txt"  # in a run folder
 OUTPUT_ROOT = "outputs"
@@ -82,11 +77,11 @@ def guarded(main: Callable[[], int], interrupted: str = "rerun the same command 
         SystemExit: with another code than 0, which `--help` leaves with.
     """
     try:
-        with raising_signals(), no_lost_interrupts():
+        with signals.raising_signals(), signals.no_lost_interrupts():
             from privrl_bench.composition.plugins import load_installed
 
             load_installed()
-            raise_swallowed()
+            signals.raise_swallowed()
             code = main()
             sys.stdout.flush()  # a closed pipe is noticed here, not at the interpreter's exit
             return code
@@ -99,7 +94,7 @@ def guarded(main: Callable[[], int], interrupted: str = "rerun the same command 
         return 2
     except KeyboardInterrupt as error:
         print(f"interrupted; {interrupted}", file=sys.stderr)
-        return exit_code(error)
+        return signals.exit_code(error)
     except Exception as error:
         if reader_gone(error):
             return PIPE

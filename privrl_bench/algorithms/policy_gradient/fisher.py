@@ -19,8 +19,7 @@ approximate curvature"), with the expectation over actions exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -130,46 +129,28 @@ def _normals(count: int, dim: int) -> np.ndarray:
     return np.asarray(ndtri(((raw >> np.uint64(11)) + 0.5) * 2.0**-53))
 
 
-class Geometry(Protocol):
-    """What the length of a row and of a server's step is measured in."""
-
-    def init(self, actors: Tensor) -> dict[str, Tensor]:
-        """State tensors for the first round."""
-        ...
-
-    def rows(self, tensors: Mapping[str, Tensor], gradients: Tensor) -> Tensor:
-        """The coordinates of gradients [R, U, P] in which they are clipped."""
-        ...
-
-    def server(
-        self, tensors: Mapping[str, Tensor], released: Tensor, share: float
-    ) -> dict[str, Tensor]:
-        """The state tensors after a release [R, P], `actor` among them; `share` of the first step's length."""
-        ...
-
-
 class Euclidean:
-    """The norm of the parameters: a step is the released mean."""
+    """What the length of a row and of a server's step is measured in: here the norm of the parameters."""
 
     def __init__(self, policy: NetPolicy, config: DppgConfig):
         pass
 
     def init(self, actors: Tensor) -> dict[str, Tensor]:
-        """See `Geometry`: none."""
+        """State tensors for the first round."""
         return {}
 
     def rows(self, tensors: Mapping[str, Tensor], gradients: Tensor) -> Tensor:
-        """See `Geometry`: as they are."""
+        """The coordinates of gradients [R, U, P] in which they are clipped."""
         return gradients
 
     def server(
         self, tensors: Mapping[str, Tensor], released: Tensor, share: float
     ) -> dict[str, Tensor]:
-        """See `Geometry`."""
+        """The state tensors after a release [R, P], `actor` among them; `share` of the first step's length."""
         return {"actor": tensors["actor"] + share * released}
 
 
-class Fisher:
+class Fisher(Euclidean):
     """The Fisher metric: a step has a fixed divergence, along S times an average of the releases.
 
     Raises:
@@ -185,17 +166,17 @@ class Fisher:
         self._divergence, self._momentum = config.step_kl, config.momentum
 
     def init(self, actors: Tensor) -> dict[str, Tensor]:
-        """See `Geometry`."""
+        """See `Euclidean`."""
         return {METRIC: self._metric.of(actors), VELOCITY: torch.zeros_like(actors)}
 
     def rows(self, tensors: Mapping[str, Tensor], gradients: Tensor) -> Tensor:
-        """See `Geometry`: S times gradients."""
+        """See `Euclidean`: S times gradients."""
         return self._metric.whiten(tensors[METRIC], gradients)
 
     def server(
         self, tensors: Mapping[str, Tensor], released: Tensor, share: float
     ) -> dict[str, Tensor]:
-        """See `Geometry`. The length of the released mean has no effect, only its direction."""
+        """See `Euclidean`. The length of the released mean has no effect, only its direction."""
         velocity = self._momentum * tensors[VELOCITY] + (1.0 - self._momentum) * released
         step = self._metric.whiten(tensors[METRIC], velocity[:, None])[:, 0]
         size = self._metric.divergences(tensors["actor"], step).clamp_min(1e-30)
@@ -204,7 +185,7 @@ class Fisher:
 
 
 # `algo.metric` -> the geometry of a policy's rows and steps
-METRICS: dict[str, Callable[[NetPolicy, DppgConfig], Geometry]] = {
+METRICS: dict[str, type[Euclidean]] = {
     "euclidean": Euclidean,
     "fisher": Fisher,
 }

@@ -64,13 +64,11 @@ class DppgConfig(NetConfig):
     # what rows and steps are measured in: parameters | the policy's Fisher information at public
     # states, where a server's step has a fixed divergence (user_update=gradient only)
     metric: str = choice("euclidean", ("euclidean", "fisher"))
-    # metric=fisher: KL divergence of the first step; where steps are annealed to a share a of the
-    # first, their divergence is a^2 of this
+    # metric=fisher: KL divergence of the first step; it falls with the square of the server's step
     step_kl: float = positive(0.02)
     damping: float = positive(0.1)  # metric=fisher: added to every eigenvalue of the information
-    momentum: float = within(
-        0.9, "[0, 1)"
-    )  # metric=fisher: of the average of releases that a step follows
+    # metric=fisher: of the average of releases that a step follows
+    momentum: float = within(0.9, "[0, 1)")
     # Adam's moments: reset for every user | seeded from the last release (the paper's)
     user_adam: str = choice("reset", ("reset", "seeded"))
     # private: a second block | shared: the paper's, leaks | none
@@ -89,9 +87,8 @@ class DppgConfig(NetConfig):
     # (averaging + round); null: the last one
     averaging: float | None = nonnegative(None)
     moments_clip: float = positive(3.0)  # private scaling: L2 bound of one user's moment update
-    moments_noise_ratio: float = positive(
-        3.0
-    )  # private scaling: its noise multiplier / the actor's
+    # private scaling: its noise multiplier / the actor's
+    moments_noise_ratio: float = positive(3.0)
 
 
 @dataclass
