@@ -142,7 +142,7 @@ def test_a_signal_while_building_interrupts_a_run(
     assert status["reason"].startswith(signal.Signals(number).name)
 
 
-@pytest.mark.parametrize("number", STOPS)
+@pytest.mark.parametrize("number", [signal.SIGINT, *STOPS])
 def test_a_signal_that_an_import_swallows_interrupts_a_run(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,16 +1,16 @@
 """The Fisher metric of a policy at public states: the coordinates in which rows are clipped and noise is drawn.
 
-    F = mean over public states s of E_a[grad log pi(a | s) grad log pi(a | s)'],   S = (F + damping I)^-1/2
+    F = mean over public states s of E_a[grad log pi(a | s) grad log pi(a | s)'],   B = (F + damping I)^-1/2
 
-A step d changes the policy by a KL divergence of d' F d / 2, to second order. A user sends S g scaled to the
-clip, and the server steps along S (mean + noise): a natural gradient, whose noise is as large in every
+A step d changes the policy by a KL divergence of d' F d / 2, to second order. A user sends B g scaled to the
+clip, and the server steps along B (mean + noise): a natural gradient, whose noise is as large in every
 direction of the policy.
 
-The states are fixed draws from N(0, I), in units of the scaled observations; no user's data enter. So S is a
+The states are fixed draws from N(0, I), in units of the scaled observations; no user's data enter. So B is a
 function of released parameters: given all earlier releases it is a constant, rows are clipped in the
 coordinates in which noise is drawn, and the guarantee is that of rows without a metric, for correlated noise
 too (Denisov et al. 2022, "Improved differential privacy for SGD via optimal private linear operators on
-adaptive streams", theorem 2.1). What the server does with S is post-processing.
+adaptive streams", theorem 2.1). What the server does with B is post-processing.
 
 F is taken layer by layer, each as the Kronecker product of the second moments of the layer's inputs and of the
 gradients at its outputs (Martens and Grosse 2015, "Optimizing neural networks with Kronecker-factored
@@ -38,7 +38,7 @@ _SEED = 20_150_206
 
 
 class FisherMetric:
-    """S of a policy with a dense network; see the module.
+    """B of a policy with a dense network; see the module.
 
     Args:
         policy: the policy.
@@ -87,7 +87,7 @@ class FisherMetric:
         return found
 
     def whiten(self, metric: Tensor, rows: Tensor) -> Tensor:
-        """S times rows [R, U, P], with `metric` from `of`."""
+        """B times rows [R, U, P], with `metric` from `of`."""
         return torch.stack([self._whiten(m, r) for m, r in zip(metric, rows, strict=True)])
 
     def _whiten(self, metric: Tensor, rows: Tensor) -> Tensor:
@@ -151,7 +151,7 @@ class Euclidean:
 
 
 class Fisher(Euclidean):
-    """The Fisher metric: a step has a fixed divergence, along S times an average of the releases.
+    """The Fisher metric: a step has a fixed divergence, along B times an average of the releases.
 
     Raises:
         ConfigError: on `algo.metric`: rows are not gradients, or the network has convolutions.
@@ -170,7 +170,7 @@ class Fisher(Euclidean):
         return {METRIC: self._metric.of(actors), VELOCITY: torch.zeros_like(actors)}
 
     def rows(self, tensors: Mapping[str, Tensor], gradients: Tensor) -> Tensor:
-        """See `Euclidean`: S times gradients."""
+        """See `Euclidean`: B times gradients."""
         return self._metric.whiten(tensors[METRIC], gradients)
 
     def server(
