@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from privrl_bench.composition.identity import LATER
 from privrl_bench.reporting.nearest import stored_rows
 
 ITEMS = ("frontier", "gap", "small_epsilon")
@@ -26,7 +27,7 @@ MOST_NOISE, LEAST_COHORT = 0.05, 16  # of `rounds_by_rule`
 # Runs that differ in one of these settings are no preview of the plan.
 _SAME = (
     *("privacy.mechanism", "privacy.clip", "env.user_steps"),
-    *("algo.user_update", "algo.log_std_init"),
+    *("algo.user_update", "algo.log_std_init", "algo.metric"),
 )
 _ROUNDING = 1e-9
 
@@ -82,7 +83,7 @@ def points(algo: str, env: str, settings: Mapping[str, Any], store: Path) -> lis
     keys = _SAME if same_step else (*_SAME, "algo.lr")
     for item, row in stored_rows(store, algo=algo, env=env):
         kept = json.loads(row["settings"])
-        same = all(kept.get(key) == settings.get(key) for key in keys)
+        same = all(kept.get(key, LATER.get(key)) == settings.get(key) for key in keys)
         if same and row["value"] and item.partition("/")[2] in ITEMS:
             users = int(kept["privacy.users_per_round"])
             key = (int(float(row["rounds"])), users, kept["privacy.z"] / users)

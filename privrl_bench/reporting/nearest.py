@@ -24,7 +24,7 @@ class Measured:
     """Finished runs of one setting, which differ in the seed.
 
     Attributes:
-        item: `<paper>/<item>`, the folder in the store.
+        item: `<paper>/<item>`, the folder in the store; and the commit, if the words give other settings today.
         words: of the command line, without the seed.
         runs: number of runs.
         objective: name of what they are judged by.
@@ -134,7 +134,7 @@ def _measured(item: str, rows: list[dict[str, str]]) -> Measured | None:
     if not values or not first["epsilon"] or not 0.0 < float(first["epsilon"]) < math.inf:
         return None
     return Measured(
-        item=item,
+        item=" at ".join(filter(None, (item, first.get("made_at")))),
         env=first["env"],
         words=first["overrides"],
         runs=len(values),

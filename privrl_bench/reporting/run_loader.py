@@ -50,6 +50,7 @@ COLUMNS = (
 _KEPT = (
     *("privacy.mechanism", "privacy.z", "privacy.clip", "privacy.population", "algo.lr", "rounds"),
     *("privacy.users_per_round", "env.user_steps", "algo.user_update", "algo.log_std_init"),
+    "algo.metric",
 )
 # Metrics whose curves are kept where runs have them, beside the objective and its interval.
 _CURVES = ("exact/regret", "eval/relative_mspbe", "eval/perplexity", "eval/kl")

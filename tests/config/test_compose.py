@@ -205,7 +205,7 @@ def test_every_tuned_file_belongs_to_a_pair_or_is_shared_by_pairs() -> None:
         (
             "dppg",
             "hopper",
-            (6e-3, 1, 1, 0.0, 0.95, 512, 32, 0.75, 1.0, 4_000_000, "auto"),
+            (6e-3, 1, 1, 0.0, 0.95, 512, 64, 0.75, 1.0, 8_000_000, "auto"),
         ),
         (
             "ppo",

@@ -22,7 +22,7 @@ from privrl_bench.packs.offline import collect
         ("algo=dqn env=riverswim ++total_steps=60000", None, 60_000),
         ("algo=dqn env=riverswim rounds=7", 7, 1_000_000),
         ("algo=dqn_replay +paper=dqn total_steps=60000", None, 60_000),
-        ("algo=dppg env=hopper rounds=7", 7, 4_000_000),
+        ("algo=dppg env=hopper rounds=7", 7, 8_000_000),
         ("algo=dppg rounds=5 total_steps=20480", 5, 20_480),
         ("algo=dppg rounds=5 total_steps=20481", 5, 20_481),  # 5 whole rounds fit
         ("algo=dqn env=riverswim rounds=null total_steps=9000", None, 9000),
@@ -65,11 +65,10 @@ def test_a_pair_without_a_tuned_file_has_none() -> None:
 
 
 def test_a_switch_may_be_off_where_only_a_file_has_the_setting_that_needs_it() -> None:
-    off = ["algo=dppg", "env=halfcheetah", "algo.anneal_server=false"]
-    assert compose(off).algo.anneal_after == 0.6  # of the tuned file: without effect  # type: ignore[attr-defined]
-    compose([*off, "algo.anneal_after=0"])
-    with pytest.raises(ConfigError, match=r"algo\.anneal_after: has no effect"):
-        compose([*off, "algo.anneal_after=0.6"])
+    off = ["algo=dppg", "env=hopper", "algo.metric=euclidean"]
+    assert compose(off).algo.step_kl == 0.02  # of the tuned file: without effect  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=r"algo\.step_kl: has no effect"):
+        compose([*off, "algo.step_kl=0.1"])
 
 
 def test_a_sweep_over_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ GROUPS = {
     "hardware": ("cpu", "max_replicas: 8", "max_replicas: 3", [], "hardware.max_replicas", 3),
     "log": ("none", "lines: 200", "lines: 9", ["log=none"], "log.lines", 9),
     "privacy": ("correlated", "delta: 1e-5", "delta: 1e-7", [], "privacy.delta", 1e-7),
-    "tuned": ("dppg_mujoco", "clip: 0.75", "clip: 0.5", ["env=hopper"], "privacy.clip", 0.5),
+    "tuned": ("dppg_mujoco", "obs_clip: 5.0", "obs_clip: 6.0", ["env=hopper"], "env.obs_clip", 6.0),
     "paper": ("dppg", "hidden: [64, 64]", "hidden: [9]", ["+paper=dppg"], "algo.hidden", [9]),
     "paper/column": (
         *("dppg_hopper", "z: 0.1", "z: 0.3", ["+paper=dppg", "env=hopper"]),

@@ -94,8 +94,10 @@ def test_only_runs_with_the_same_settings_count(tmp_path):
             kept = common | {"privacy.clip": clip, "privacy.z": 2.0}
             writer.writerow(["dppg", env, json.dumps(kept), value, 7, seed % len(rows)])
     plan = {"privacy.mechanism": "correlated", "algo.lr": 0.1, "privacy.clip": 1.0}
+    plan["algo.metric"] = "euclidean"  # of rows that were made before there was another
     assert points("dppg", "cartpole", plan, tmp_path) == [Point(7, 4, 0.5, (9.0, 11.0))]
     assert points("dppg", "cartpole", plan | {"algo.lr": 0.2}, tmp_path) == []
+    assert points("dppg", "cartpole", plan | {"algo.metric": "fisher"}, tmp_path) == []
     assert points("dppg", "cartpole", plan | {"algo.log_std_init": -2.0}, tmp_path) == []
 
 

@@ -48,6 +48,7 @@ def store(tmp_path):
             for words, epsilon, status, value in rows:
                 one = {"algo": "dppg", "env": "cartpole", "overrides": words, "settings": "{}"}
                 one |= {"objective": "return", "adjacency": "zero-out", "delta": "1e-05"}
+                one["made_at"] = "509cd63" if words == "z=12" else ""
                 writer.writerow(one | {"epsilon": epsilon, "status": status, "value": value})
     return tmp_path
 
@@ -165,6 +166,9 @@ def test_the_nearest_results_are_formal_and_of_several_seeds(store):
     assert [one.words for one in near] == ["z=3", "z=12", "z=2"]
     assert (near[0].item, near[0].runs, near[0].low, near[0].high) == ("dppg/fig2", 3, 480, 500)
     lines = planned("privacy.epsilon=2", results=store).lines()
+    assert [line for line in lines if line.endswith(": z=12")] == [
+        "      dppg/fig2 at 509cd63: z=12"
+    ]
     result = " steps, epsilon 1.27 (zero-out, delta 1e-05): mean return 493.0"
     assert any(line.startswith("  cartpole, 3 seeds, ") and result in line for line in lines)
     assert planned("privacy.epsilon=0.3", results=store).facts["nearest"][0].words == "z=12"
