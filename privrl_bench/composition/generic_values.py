@@ -73,8 +73,13 @@ def with_generic_values(cfg: DictConfig, explicit: Collection[str]) -> DictConfi
 
 
 def _values(path: Path) -> dict[str, Any]:
-    """The values of a YAML file, read as Hydra does, by key."""
-    return leaves(cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(path))))
+    """The values of a YAML file by key, read as Hydra does, over those of the files that it is based on."""
+    values = cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(path)))
+    found: dict[str, Any] = {}
+    for name in values.get("defaults", ()):
+        if isinstance(name, str) and (base := file_of(path.parent.name, name)):
+            found |= _values(base)
+    return found | leaves(values)
 
 
 def _kind(cfg: DictConfig) -> str | None:

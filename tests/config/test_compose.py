@@ -200,7 +200,7 @@ def test_every_tuned_file_belongs_to_a_pair_or_is_shared_by_pairs() -> None:
         (
             "dppg",
             "pendulum",
-            (6e-3, 1, 1, 0.0, 0.95, 200, 128, 1.0, 1.0, 16_000_000, "auto"),
+            (6e-3, 1, 1, 0.0, 0.95, None, 64, 0.75, 1.0, 4_000_000, "auto"),
         ),
         (
             "dppg",

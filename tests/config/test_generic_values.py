@@ -26,6 +26,7 @@ def test_values_by_kind_name_themselves(words, steps, name) -> None:
     assert run.env.user_steps == steps
     assert run.hyperparameter_source.startswith("generic values for ")
     assert f"tuned/{name}" in run.hyperparameter_source
+    assert run == compose([*GYM, *words, f"tuned={name}"])  # files that it is based on included
 
 
 def test_what_is_given_wins() -> None:

@@ -1,13 +1,14 @@
 """The norm at which users' gradients are cut, learned as a block of the release.
 
-A row is g clip / max(|g|, m): users whose gradient is longer than m are scaled to the clip, the others keep
-their relative length, so that a user whose data say little moves the policy little. The state's m follows a
-quantile of the users' norms: every user sends whether theirs is above m, and the noised mean of these moves it.
+A row is g clip / max(|g|, tau): users whose gradient is longer than tau are scaled to the clip, the others
+keep their relative length, so that a user whose data say little moves the policy little. The state's tau
+follows a quantile of the users' norms: every user sends whether theirs is above tau, and the noised mean of
+these moves it.
 
-    m <- m exp(share of users above m, noised - the share that is asked for)
+    tau <- tau exp(share of users above tau, noised - the share that is asked for)
 
-m begins far too small, where every row is scaled to the clip, and grows until the share is reached. It is a
-function of released values. Every row has norm at most clip whatever m is, and a user's block is +-1/2.
+tau begins far too small, where every row is scaled to the clip, and grows until the share is reached. It is a
+function of released values. Every row has norm at most clip whatever tau is, and a user's block is +-1/2.
 
 Source: Andrew, Thakkar, McMahan, Ramaswamy 2021, "Differentially private learning with adaptive clipping"
 (theirs moves the clip; here the clip stays, and the gradients' unit moves).
@@ -25,7 +26,7 @@ from privrl_bench.privacy.contribution import Block, Released
 
 _KEY = "log_norm"  # state tensor [R, 1]
 _BLOCK = "norm"
-_FIRST = -7.0  # log of m before the first round
+_FIRST = -7.0  # log of tau before the first round
 _NOISE_RATIO = 5.0  # noise multiplier of the block, relative to the actor's
 
 
@@ -69,7 +70,7 @@ class Clipped(Scaled):
     """A share of the gradients is scaled to the norm `clip`; see the module.
 
     Args:
-        share: of the users whose gradients are longer than m, `algo.clipped_share`.
+        share: of the users whose gradients are longer than tau, `algo.clipped_share`.
         clip: L2 bound of a row.
     """
 
@@ -93,7 +94,7 @@ class Clipped(Scaled):
         return {"actor": gradients * (self._clip / torch.maximum(norms, least)), _BLOCK: above}
 
     def server(self, tensors: Mapping[str, Tensor], released: Released) -> dict[str, Tensor]:
-        """Move m by the noised share of users above it."""
+        """Move tau by the noised share of users above it."""
         return {_KEY: tensors[_KEY] + released.values[_BLOCK] + (0.5 - self._share)}
 
 
