@@ -9,6 +9,7 @@ the command line gives and below what the environment's file changes, and name t
 from __future__ import annotations
 
 import copy
+from collections import ChainMap
 from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
@@ -75,11 +76,9 @@ def with_generic_values(cfg: DictConfig, explicit: Collection[str]) -> DictConfi
 def _values(path: Path) -> dict[str, Any]:
     """The values of a YAML file by key, read as Hydra does, over those of the files that it is based on."""
     values = cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(path)))
-    found: dict[str, Any] = {}
-    for name in values.get("defaults", ()):
-        if isinstance(name, str) and (base := file_of(path.parent.name, name)):
-            found |= _values(base)
-    return found | leaves(values)
+    names = [name for name in values.get("defaults", ()) if isinstance(name, str)]
+    bases = [_values(base) for name in names if (base := file_of(path.parent.name, name))]
+    return dict(ChainMap(leaves(values), *reversed(bases)))
 
 
 def _kind(cfg: DictConfig) -> str | None:

@@ -159,9 +159,8 @@ class Fisher(Euclidean):
 
     def __init__(self, policy: NetPolicy, config: DppgConfig):
         if config.user_update != "gradient":
-            raise ConfigError(
-                "algo.metric", "fisher needs algo.user_update=gradient; otherwise use euclidean"
-            )
+            what = "fisher needs algo.user_update=gradient; otherwise use euclidean"
+            raise ConfigError("algo.metric", what)
         self._metric = FisherMetric(policy, config.damping)
         self._divergence, self._momentum = config.step_kl, config.momentum
 
@@ -185,7 +184,4 @@ class Fisher(Euclidean):
 
 
 # `algo.metric` -> the geometry of a policy's rows and steps
-METRICS: dict[str, type[Euclidean]] = {
-    "euclidean": Euclidean,
-    "fisher": Fisher,
-}
+METRICS: dict[str, type[Euclidean]] = {"euclidean": Euclidean, "fisher": Fisher}

@@ -1,9 +1,8 @@
 """The norm at which users' gradients are cut, learned as a block of the release.
 
 A row is g clip / max(|g|, tau): users whose gradient is longer than tau are scaled to the clip, the others
-keep their relative length, so that a user whose data say little moves the policy little. The state's tau
-follows a quantile of the users' norms: every user sends whether theirs is above tau, and the noised mean of
-these moves it.
+keep their relative length, so that a user whose data say little moves the policy little. tau follows a
+quantile of the users' norms: every user sends whether theirs is above tau, and their noised mean moves it.
 
     tau <- tau exp(share of users above tau, noised - the share that is asked for)
 

@@ -132,6 +132,11 @@ FACTORS = {  # recorded words beside those of `+paper=dppg` -> what they change
 _ALWAYS = ("algo=dppg", "paper=dppg", "+paper=dppg", "env=", "privacy.z=", "seed=", "rounds=")
 
 
+@block("dppg/learner")
+def _learner() -> str:
+    return noted("", [stored("dppg/learner")]).strip()
+
+
 @block("dppg/causes")
 def _causes() -> str:
     """Cells below the paper's interval: the paper's runs with one factor changed."""
