@@ -63,7 +63,11 @@ def test_a_corrupted_row_is_found(row: dict[str, str], change: dict[str, str], w
 def test_pages_say_which_rows_are_not_current() -> None:
     pages = [page.read_text() for page in write_results.pages()]
     assert sum(f"were made at `{BEFORE}`" in page for page in pages) == 1
-    old = [file.parent for file in FILES if {row.get(MADE_AT) or "" for row in rows(file)} - {"", BEFORE}]
+    old = [
+        file.parent
+        for file in FILES
+        if {row.get(MADE_AT) or "" for row in rows(file)} - {"", BEFORE}
+    ]
     assert old
     for item in old:
         name = f"outputs/paper/dppg/{item.name}/"
