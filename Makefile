@@ -21,10 +21,10 @@ $(VENV)/.done: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps simglucose==0.2.11
 	@touch $@
 
-MAIN_RUN := outputs/dppg/hopper/total_steps=900000,seed=0
+MAIN_RUN := outputs/dppg/hopper/privacy.users_per_round=32,total_steps=2000000,seed=0
 
 run: setup
-	$(BIN)/privrl-bench algo=dppg env=hopper total_steps=900_000
+	$(BIN)/privrl-bench algo=dppg env=hopper total_steps=2_000_000 privacy.users_per_round=32
 	@$(BIN)/privrl play '$(MAIN_RUN)' --episodes 3 --video '$(MAIN_RUN)/policy.gif' || true  # needs OpenGL
 
 lint: setup

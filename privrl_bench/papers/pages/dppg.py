@@ -238,6 +238,16 @@ def _small_epsilon() -> str:
     return runs_table("task", by_task(grouped(stored(SMALL), key)), columns)
 
 
+@block("dppg/learner_check")
+def _learner_check() -> str:
+    def key(run: Run) -> tuple[int, float]:
+        return list(TASKS).index(run.env), -_epsilon(run)
+
+    columns = {"epsilon": spent, "users of a run": _users, "steps": steps, "seeds": seeds}
+    columns |= {"mean": lambda runs: f"{fmean(finals(runs)):.0f}", "min": least, "max": most}
+    return runs_table("task", by_task(grouped(stored("dppg/learner_check"), key)), columns)
+
+
 @block("readme")
 def _readme() -> str:
     """One row for each task, at an epsilon that means something: the largest that `ROWS` allows."""

@@ -79,7 +79,7 @@ def figures() -> Iterator[Figure]:
     for env in TASKS:
         if (path := STORE / "dppg" / "frontier" / f"{env}.svg").exists():
             yield Figure(_name(path), (*points, *conf), _frontier(env))
-    tables = _data(STORE / "dppg/small_epsilon")
+    tables = _data(STORE / "dppg/learner_check")
     yield Figure("docs/pictures/hopper_curve.svg", tables, _learning_curve)
     estimators = ROOT / "docs/results/estimators.csv"
     yield Figure("docs/pictures/estimators.svg", (estimators,), _estimators)
@@ -131,7 +131,7 @@ def _frontier(env: str) -> Callable[[Path], Path]:
 
 
 def _learning_curve(out: Path) -> Path:
-    run = chosen("dppg/small_epsilon", "dppg/hopper/eval.episodes=50,eval.every=400000,seed=")[0]
+    run = chosen("dppg/learner_check", "P_hop_300")[0]
     run.plot(out / "hopper_curve.svg")
     return out / "hopper_curve.svg"
 
