@@ -25,7 +25,7 @@ MAIN_RUN := outputs/dppg/hopper/privacy.users_per_round=32,total_steps=2000000,s
 
 run: setup
 	$(BIN)/privrl-bench algo=dppg env=hopper total_steps=2_000_000 privacy.users_per_round=32
-	@$(BIN)/privrl play '$(MAIN_RUN)' --episodes 3 --video '$(MAIN_RUN)/policy.gif' || true  # needs OpenGL
+	@$(BIN)/privrl play '$(MAIN_RUN)' --episodes 1 --video '$(MAIN_RUN)/policy.gif' || true  # needs OpenGL
 
 lint: setup
 	$(BIN)/ruff check .
