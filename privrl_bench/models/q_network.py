@@ -51,3 +51,11 @@ class QPolicy(EnvActions):
     def greedy(self, params: Tensor, obs: Tensor) -> Tensor:
         """Return the actions of largest value, [N, B]."""
         return self.net.forward(params[:, :-1], obs).argmax(-1)
+
+    def probabilities(self, params: Tensor, obs: Tensor, horizon: int) -> Tensor:
+        """Return action probabilities [N, H, B, A] at every step of an episode; obs [N, B, D]."""
+        best = torch.nn.functional.one_hot(self.greedy(params, obs), self._actions)
+        chance = torch.lerp(
+            best.to(params), torch.tensor(1.0 / self._actions), params[:, -1:, None]
+        )
+        return chance.unsqueeze(1).expand(-1, horizon, -1, -1)

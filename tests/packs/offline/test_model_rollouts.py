@@ -10,17 +10,20 @@ from privrl_bench.models.bounded import SquashedPolicy
 from privrl_bench.models.mlp import Mlp
 from privrl_bench.packs.offline.model_based.ensemble import (
     Ensemble,
+    Simulated,
     Units,
     aleatoric,
     model_rollouts,
     n_step,
     pairwise,
 )
+from privrl_bench.packs.offline.model_based.inner import never
 from privrl_bench.packs.offline.model_based.model_based_settings import PrimorlConfig
 
 UNITS = Units(torch.tensor([0.1, -0.2, 0.3, -1.0]), torch.tensor([0.5, 1.0, 2.0, 3.0]))
 POLICY = SquashedPolicy(BOX, (7,))
 ENSEMBLE = Ensemble(3, Mlp(5, (6, 5), 8, "swish"), UNITS)
+WORLD = Simulated(ENSEMBLE, lambda action: action, never)
 STREAMS = [Streams(1), Streams(2)]
 
 
@@ -52,7 +55,7 @@ def rollouts(uncertainty, penalty, length, gamma, n=1, bound=10.0):
         uncertainty=uncertainty, penalty=penalty, rollout_length=length, gamma=gamma, n_step=n
     )
     return lambda models, actor, starts, draws: model_rollouts(
-        ENSEMBLE, POLICY, config, (models, actor), starts, draws, bound
+        WORLD, POLICY, config, (models, actor), starts, draws, bound
     )
 
 

@@ -24,6 +24,7 @@ from torch.nn.functional import softplus
 from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.models.bounded import SquashedPolicy
 from privrl_bench.models.mlp import Mlp
+from privrl_bench.models.q_network import QPolicy
 from privrl_bench.packs.offline.model_based.ensemble_training import LEAST, MOST
 from privrl_bench.packs.offline.model_based.model_based_settings import ModelBasedConfig
 
@@ -152,9 +153,23 @@ def n_step(steps: list[Batch], n: int) -> list[Batch]:
 UNCERTAINTY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"ma": aleatoric, "mpd": pairwise}
 
 
+class Simulated(NamedTuple):
+    """The models as an environment.
+
+    Attributes:
+        ensemble: the models.
+        encoded: their inputs [..., A] of actions as the policy chooses them.
+        ends: [...] bool, whether an episode ends in scaled observations [..., D].
+    """
+
+    ensemble: Ensemble
+    encoded: Callable[[Tensor], Tensor]
+    ends: Callable[[Tensor], Tensor]
+
+
 def model_rollouts(
-    ensemble: Ensemble,
-    policy: SquashedPolicy,
+    simulated: Simulated,
+    policy: SquashedPolicy | QPolicy,
     config: ModelBasedConfig,
     params: tuple[Tensor, Tensor],
     starts: Tensor,
@@ -163,8 +178,10 @@ def model_rollouts(
 ) -> Batch:
     """Simulate B rollouts of H steps of a policy in the pessimistic model, for each replica.
 
+    A rollout goes on from its start where it ends.
+
     Args:
-        ensemble: the models.
+        simulated: the models.
         policy: the policy.
         config: length, penalty and discount of the rollouts.
         params: [R, M * P] of the ensembles, and [R, P] of the policies.
@@ -175,6 +192,7 @@ def model_rollouts(
     Returns:
         Transitions [R, H * B, ...].
     """
+    ensemble, encoded, ends = simulated
     units, unsure = ensemble.units, UNCERTAINTY[config.uncertainty]
     models, actor = params
     size, width = starts.shape[1], ensemble.targets
@@ -184,7 +202,7 @@ def model_rollouts(
         for _ in range(config.rollout_length):
             noise = torch.stack([policy.draw(g, size) for g in draws])
             action = act(obs, noise)
-            mean, log_var = ensemble.predict(models, torch.cat([obs, action], dim=-1))
+            mean, log_var = ensemble.predict(models, torch.cat([obs, encoded(action)], dim=-1))
             member = torch.stack(
                 [torch.randint(ensemble.members, (size,), generator=g) for g in draws]
             )
@@ -195,8 +213,9 @@ def model_rollouts(
             change = drawn.squeeze(1) * units.std + units.mean
             after = (obs + change[..., :-1]).clamp(-bound, bound)
             worst = config.penalty * units.std[-1] * unsure(mean, log_var)
-            later = torch.full(obs.shape[:2], config.gamma)
+            over = ends(after)
+            later = torch.where(over, 0.0, config.gamma)
             steps.append(Batch(obs, action, change[..., -1] - worst, after, later))
-            obs = after
+            obs = torch.where(over[..., None], starts, after)
     steps = n_step(steps, config.n_step)
     return Batch(*(torch.cat(parts, dim=1) for parts in zip(*steps, strict=True)))

@@ -61,7 +61,10 @@ class PrimorlConfig(ModelBasedConfig):
     """Settings of PriMORL."""
 
     traits: ClassVar[Traits] = replace(
-        ModelBasedConfig.traits, devices=("cpu", "cuda"), draws=(Draws.SAMPLED,)
+        ModelBasedConfig.traits,
+        actions=Actions.ANY,  # in a box or discrete (`inner.py`)
+        devices=("cpu", "cuda"),
+        draws=(Draws.SAMPLED,),
     )
 
     name: str = "primorl"

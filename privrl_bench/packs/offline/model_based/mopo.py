@@ -103,7 +103,7 @@ class Mopo(ModelBased):
         self, tensors: dict[str, Tensor], users: UserBatch, order: Tensor
     ) -> dict[str, Tensor]:
         """Append the steps of this round to the stored real steps and drop the oldest."""
-        action = torch.from_numpy(self.policy.from_env(users.actions.numpy())).float()
+        action = self._learner.recorded(users.actions)
         named = {
             "obs": users.obs,
             "action": action,

@@ -1,10 +1,11 @@
-"""Base class of PriMORL and MOPO: an ensemble trained on rounds of trajectories, and SAC inside it.
+"""Base class of PriMORL and MOPO: an ensemble trained on rounds of trajectories, and a policy inside it.
 
     repeat for every round:
         model <- model + released change                                     (`user_update` of a subclass)
         every `check_every` rounds: measure the loss on public data; keep the best model; stop after
             `patience` measurements without progress
-        every `improve_every` rounds: `policy_steps` steps of SAC in the best model so far
+        every `improve_every` rounds: `policy_steps` steps of SAC (of DQN where actions are discrete) in the
+            best model so far
     then, without releases: `policy_turns` times `policy_steps` more steps
 
 Everything after a release depends on released parameters and public data only.
@@ -26,18 +27,21 @@ from privrl_bench.algorithms.base import (
     AlgorithmTerms,
     TrainingProgress,
 )
-from privrl_bench.algorithms.value.actor_critic import Batch, Rates, SacLearner
+from privrl_bench.algorithms.value.actor_critic import Batch
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.averaging import AVERAGE, averaged
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.bounded import SquashedPolicy
 from privrl_bench.models.mlp import Mlp
+from privrl_bench.models.q_network import QPolicy
 from privrl_bench.packs.offline.model_based.ensemble import (
     Ensemble,
+    Simulated,
     Units,
     likelihood,
     model_rollouts,
 )
+from privrl_bench.packs.offline.model_based.inner import endings, inside
 from privrl_bench.packs.offline.model_based.model_based_settings import ModelBasedConfig
 from privrl_bench.privacy.contribution import Contribution, Released
 from privrl_bench.types import State, UserBatch
@@ -49,9 +53,9 @@ _CHECKED = 20_000  # public steps that the loss is measured on
 class ModelBased(Algorithm):
     """Base class of model-based offline algorithms; subclasses implement `user_update` and `blocks`.
 
-    State tensors: those of SAC; `model` [R, M * P]; `best`, the model with the smallest public loss; [R, 1]
-    `best_loss`, `loss`, `waited` (measurements without progress), `stopped` (0 or 1), `seen` (releases) and
-    `iterations` (pieces of policy training after the last release).
+    State tensors: those of the learner inside; `model` [R, M * P]; `best`, the model with the smallest public
+    loss; [R, 1] `best_loss`, `loss`, `waited` (measurements without progress), `stopped` (0 or 1), `seen`
+    (releases) and `iterations` (pieces of policy training after the last release).
 
     Args:
         config: settings of the algorithm.
@@ -61,33 +65,27 @@ class ModelBased(Algorithm):
         ConfigError: there is no public dataset.
     """
 
-    policy: SquashedPolicy
+    policy: SquashedPolicy | QPolicy
 
     def __init__(self, config: ModelBasedConfig, context: AlgorithmContext):
         spec = context.spec
         if context.sources.transitions is None:
             raise ConfigError("data.id", f"algo={config.name} learns from a dataset")
         self.config, self._context = config, context
-        self.policy = SquashedPolicy(spec, tuple(config.hidden))
+        self._learner = inside(config, spec)
+        self.policy = self._learner.policy
         public = context.sources.transitions
-        action = torch.from_numpy(self.policy.from_env(public.actions.numpy())).float()
+        action = self._learner.recorded(public.actions)
         raw = torch.cat([public.next_obs - public.obs, public.rewards.unsqueeze(-1)], dim=-1)
         units = Units(raw.mean(0), raw.std(0).clamp_min(1e-6))
         width = spec.obs_dim + spec.actions
         net = Mlp(width, tuple(config.model_hidden), 2 * (spec.obs_dim + 1), "swish")
         self.ensemble = Ensemble(config.members, net, units)
-        gamma = torch.full_like(public.rewards, config.gamma)
-        self.public_steps = Batch(public.obs, action, public.rewards, public.next_obs, gamma)
-        self._inputs = torch.cat([public.obs, action], dim=-1)
+        ahead = torch.where(public.terminated, 0.0, config.gamma)
+        self.public_steps = Batch(public.obs, action, public.rewards, public.next_obs, ahead)
+        self._ends = endings(spec, public.next_obs, public.terminated)
+        self._inputs = torch.cat([public.obs, self._learner.encoded(action)], dim=-1)
         self._targets = self.ensemble.target(public.obs, public.next_obs, public.rewards)
-        entropy = config.target_entropy
-        self._learner = SacLearner(
-            self.policy,
-            Mlp(width, tuple(config.hidden), 1, "relu"),
-            Rates(config.lr, config.tau),
-            -float(spec.actions) if entropy is None else entropy,
-            config.temperature,
-        )
 
     def terms(self) -> AlgorithmTerms:
         """Policy training goes on after the last release."""
@@ -119,7 +117,7 @@ class ModelBased(Algorithm):
         Returns:
             [R, U, T, D + A] inputs and [R, U, T, D + 1] targets.
         """
-        action = torch.from_numpy(self.policy.from_env(users.actions.numpy())).float()
+        action = self._learner.encoded(self._learner.recorded(users.actions))
         inputs = torch.cat([users.obs, action], dim=-1)
         return inputs, self.ensemble.target(users.obs, users.next_obs, users.rewards)
 
@@ -204,7 +202,7 @@ class ModelBased(Algorithm):
     def _train_policy(
         self, tensors: dict[str, Tensor], due: Tensor, draws: list[torch.Generator]
     ) -> dict[str, Tensor]:
-        """Train SAC for one piece of `policy_steps` steps.
+        """Train the policy for one piece of `policy_steps` steps.
 
         Args:
             tensors: state tensors.
@@ -219,10 +217,9 @@ class ModelBased(Algorithm):
         for step in range(config.policy_steps):
             if step % config.rollout_every == 0:
                 begin = self.starts(tensors, draws)
-                params = tensors["best"], now["actor"]
-                memory.append(
-                    model_rollouts(self.ensemble, self.policy, config, params, begin, draws)
-                )
+                params = tensors["best"], self._learner.acting(now["actor"])
+                simulated = Simulated(self.ensemble, self._learner.encoded, self._ends)
+                memory.append(model_rollouts(simulated, self.policy, config, params, begin, draws))
                 pool = Batch(*(torch.cat(parts, dim=1) for parts in zip(*memory, strict=True)))
             size = pool.obs.shape[1]
             rows = torch.stack([torch.randint(size, (config.batch,), generator=g) for g in draws])
