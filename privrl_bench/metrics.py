@@ -56,6 +56,7 @@ _DECLARED = (
     Metric("eval/value", "reward", "up", "released", "estimated value of the evaluated policy"),
     Metric("eval/value_low", "reward", "up", "released", "lower end of its 90 % interval"),
     Metric("eval/value_high", "reward", "up", "released", "upper end of its 90 % interval"),
+    Metric("eval/value_error", "reward", "down", "released", "its error by noise and chance"),
     Metric("eval/behavior", "reward", "up", "released", "estimated value of the policy that acted"),
     Metric(
         "eval/ratio",

@@ -104,11 +104,15 @@ VALUE = Objective(
     label="estimated value",
     form=".4g",
     note="Value: mean over seeds of the released estimate of the return of a policy, discounted by algo.gamma",
-    definition="estimated discounted return of the evaluated policy {after}, by importance sampling; low and "
-    "high are the ends of a 90 % interval for the mean of returns that are clipped to the public range, over "
-    "users and noise",
+    definition="estimated discounted return of the evaluated policy {after}, by importance sampling or "
+    "fitted Q evaluation; low and high are the ends of a 90 % interval for the mean of returns that are "
+    "clipped to the public range, over users and noise",
     interval_name="90 % interval",
-    beside=(("mean ratio", "eval/ratio"), ("clipped", "eval/clipped")),
+    beside=(
+        ("error", "eval/value_error"),
+        ("mean ratio", "eval/ratio"),
+        ("clipped", "eval/clipped"),
+    ),
 )
 OBJECTIVES = {one.name: one for one in (RETURN, MSPBE, AGREEMENT, VALUE)}
 

@@ -137,7 +137,7 @@ def test_the_words_below_are_those_of_every_algorithm():
         for name, traits in kinds.items()
         if Draws.SAMPLED in traits.draws and any(m.subsampled for m in taking(traits.sends))
     }
-    assert found - set(WORDS) == {"dqn", "dp_bc"}  # tests/packs/offline/test_dp_bc.py
+    assert found - set(WORDS) == {"dqn", "dp_bc", "dp_cql"}  # their own tests
     assert Data.KEPT in kinds["dqn"].data
 
 

@@ -16,11 +16,13 @@ PLUGIN = Plugin(
         "dp_lsl": (f"{_OUTPUT}:DpLsl", f"{_EVALUATION}:DpLslConfig"),
         "dp_lstd": (f"{_LINEAR}:DpLstd", f"{_EVALUATION}:DpLstdConfig"),
         "dp_is": (f"{_HERE}.ope.importance_sampling:DpIs", f"{_EVALUATION}:DpIsConfig"),
+        "dp_fqe": (f"{_HERE}.ope.dp_fqe", f"{_LEARNING}.learning_settings:DpFqeConfig"),
         "lstd": (f"{_LINEAR}:Lstd", f"{_EVALUATION}:LstdConfig"),
         "wis_lstd": (f"{_LINEAR}:WisLstd", f"{_EVALUATION}:WisLstdConfig"),
         "primorl": (f"{_HERE}.model_based.primorl", f"{_MODELS}:PrimorlConfig"),
         "dp_bc": (f"{_LEARNING}.dp_bc", f"{_LEARNING}.learning_settings:DpBcConfig"),
         "dp_lspi": (f"{_LEARNING}.dp_lspi", f"{_LEARNING}.learning_settings:DpLspiConfig"),
+        "dp_cql": (f"{_LEARNING}.dp_cql", f"{_LEARNING}.learning_settings:DpCqlConfig"),
         "mopo": (f"{_HERE}.model_based.mopo", f"{_MODELS}:MopoConfig"),
     },
     users={

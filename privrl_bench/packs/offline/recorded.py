@@ -35,18 +35,7 @@ def evaluates(run: RunConfig) -> bool:
 
 def counted(run: RunConfig) -> bool:
     """Whether the guarantee is for exactly the private users of the dataset, whose number is public."""
-    return evaluates(run) or run.algo.traits.one_cohort
-
-
-def _drawn(run: RunConfig) -> None:
-    """An algorithm that learns in rounds draws its users."""
-    mechanism, sampler = rules(run.privacy)
-    taken = sampler.draws in run.algo.traits.draws  # otherwise another rule says so
-    refuse(
-        taken and not counted(run) and mechanism.private and not sampler.independent,
-        "privacy.sampling",
-        f"algo={run.algo.name} draws its users: use privacy=poisson",
-    )
+    return evaluates(run) or run.algo.traits.one_cohort or RecordedUsers.in_order(run)
 
 
 def _policy(run: RunConfig) -> None:
@@ -84,7 +73,7 @@ class RecordedUsers(Users):
     from_data = True
     in_environments = False
     listed = True
-    refusals = (_drawn, _policy, one_release, _scaling, _population, segments_unbounded)
+    refusals = (_policy, one_release, _scaling, _population, segments_unbounded)
     reads = ("data.",)
     may_be_real = True  # whatever the dataset says
     private_because = "data.id names a dataset"

@@ -14,7 +14,8 @@ import privrl_bench as pb
 from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.errors import ConfigError
 from privrl_bench.packs.offline.learning.action_values import ActionValuePolicy
-from privrl_bench.packs.offline.learning.dp_lspi import SufficientSums, spread, sums_of
+from privrl_bench.packs.offline.learning.dp_lspi import spread
+from privrl_bench.packs.offline.learning.linear_model import SufficientSums, sums_of
 from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.training.plan import make_plan
 from privrl_bench.types import EnvSpec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from privrl_bench.config.ranges import choice, integer, nonnegative, positive, widths, within
@@ -27,8 +27,30 @@ class DpBcConfig(AlgoConfig):
 
 
 @dataclass
-class DpLspiConfig(AlgoConfig):
-    """Settings of least-squares policy iteration."""
+class DpCqlConfig(AlgoConfig):
+    """Settings of conservative Q-learning."""
+
+    traits: ClassVar[Traits] = Traits(
+        data=(Data.RECORDED,),
+        draws=(Draws.SAMPLED, Draws.NEXT),
+        actions=Actions.DISCRETE,
+        noised_observations=False,
+        public_data="the unit of returns",
+    )
+
+    name: str = "dp_cql"
+    hidden: list[int] = widths([32, 32], empty=True)  # ReLU layers of Q
+    conservative: float = nonnegative(0.01)  # weight of the conservative term
+    lr: float = positive(1e-2)  # of AdamW, at the server
+    decay: float = nonnegative(0.0)  # weight decay
+    tau: float = within(0.05, "(0, 1]")  # share of the new Q in the target at every release
+    batch: int | None = integer(None)  # steps of the user in one row; null: all of them
+    averaging: float | None = nonnegative(None)  # as of dppg; null: the last Q
+
+
+@dataclass
+class LinearModelConfig(AlgoConfig):
+    """Settings of algorithms that release the sums of a linear model."""
 
     traits: ClassVar[Traits] = Traits(
         data=(Data.RECORDED,),
@@ -40,13 +62,31 @@ class DpLspiConfig(AlgoConfig):
         public_data="features, the unit of the clip and the states of the iterations",
     )
 
-    name: str = "dp_lspi"
     # d, at most; null: sqrt(n / 20) for n users, from 3 to 15
     features: int | None = integer(None, most=1000)
     basis: str = choice("fourier", ("fourier", "quadratic"))
     frequency: float = positive(0.33)  # of the Fourier features
     ridge: float = nonnegative(1.0)  # in units of half the expected norm of the noise in S
+
+
+@dataclass
+class DpLspiConfig(LinearModelConfig):
+    """Settings of least-squares policy iteration."""
+
+    name: str = "dp_lspi"
     pessimism: float = nonnegative(
         1.0
     )  # standard deviations of an action's value that are taken off
     iterations: int = integer(200, most=10**6)
+
+
+@dataclass
+class DpFqeConfig(LinearModelConfig):
+    """Settings of fitted Q evaluation."""
+
+    traits: ClassVar[Traits] = replace(LinearModelConfig.traits, releases="estimate")
+
+    name: str = "dp_fqe"
+    target: str | None = (
+        None  # the policy that is evaluated: a fixed one, a run folder, or its policy.pt
+    )

@@ -260,6 +260,18 @@ class DpIs(Algorithm):
         value, low, high, acted = (center + c * x for x in inside)
         return Estimate(value, low, high, acted, *found[4:])
 
+    def numbers(self, released: Tensor, r: int) -> tuple[dict[str, float], str]:
+        """Metrics of replica r from what was released [k], and why there is no value."""
+        found = self.estimate(released, r)
+        names = (
+            VALUE.metric,
+            *(VALUE.interval or ()),
+            "eval/behavior",
+            "eval/ratio",
+            "eval/clipped",
+        )
+        return dict(zip(names, found, strict=True)), _why(found)
+
 
 # --- its evaluation
 
@@ -293,7 +305,7 @@ class ValueEvaluator(Evaluator):
         found = [row["eval/behavior"] for row in rows if "eval/behavior" in row]
         return {"behaviour": {"mean": found[-1]}} if found else {}
 
-    def __init__(self, algo: DpIs):
+    def __init__(self, algo: Any):
         self._algo = algo
 
     def evaluate(
@@ -304,15 +316,8 @@ class ValueEvaluator(Evaluator):
         ended: Sequence[int] = (),
     ) -> list[NumbersEvaluation]:
         """See `Evaluator.evaluate`."""
-        names = (
-            VALUE.metric,
-            *(VALUE.interval or ()),
-            "eval/behavior",
-            "eval/ratio",
-            "eval/clipped",
-        )
-        found = [self._algo.estimate(x, r) for r, x in enumerate(policy_params)]
-        return [NumbersEvaluation(dict(zip(names, one, strict=True)), _why(one)) for one in found]
+        found = [self._algo.numbers(x, r) for r, x in enumerate(policy_params)]
+        return [NumbersEvaluation(*one) for one in found]
 
 
 EVALUATOR = ValueEvaluator
