@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -49,6 +50,13 @@ class People:
     users: str
     public_users: int
     part: str = ""
+
+    def apart_from(self, other: People) -> bool:
+        """Whether no private user is in both: parts i / k and j / m of one dataset, i - j no multiple of gcd."""
+        if replace(self, part="") != replace(other, part="") or not (self.part and other.part):
+            return False
+        (i, k), (j, m) = (map(int, one.part.split("/")) for one in (self, other))
+        return (i - j) % math.gcd(k, m) > 0
 
 
 @dataclass(frozen=True)

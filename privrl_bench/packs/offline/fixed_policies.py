@@ -222,6 +222,11 @@ def is_trained(name: str) -> bool:
     return name.endswith(".pt") or (Path(name) / FILE).is_file()
 
 
+def is_given(name: str) -> bool:
+    """Whether a policy is a run's or in a file: how it was made is not known here."""
+    return is_trained(name) or Path(name.partition(":")[0]).is_file()
+
+
 def fixed_policy(name: str, config: EnvConfig, spec: EnvSpec) -> FixedPolicy:
     """Return the policy of this name for an environment.
 

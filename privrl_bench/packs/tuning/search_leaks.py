@@ -197,10 +197,13 @@ class _Searches:
         return Visit(first, self._user, end, end, evaluated=True)
 
     def _moved(self, config: RunConfig, kind: str) -> RunConfig:
-        """The configuration of another search: a score reads the policy in its own folder."""
-        policy = getattr(config.algo, "policy", None)
-        if not isinstance(policy, str):
-            return config
-        there = policy.replace(str(self.folder("")), str(self.folder(kind)))
-        changes: Any = {"policy": there}
-        return replace(config, algo=replace(config.algo, **changes))
+        """The configuration of another search: a score reads the policy in its own folder, by one name."""
+        link, first = self._root / "scored", str(self.folder(""))
+        for name in ("policy", "target"):
+            policy = str(getattr(config.algo, name, None))
+            if policy.startswith(first):
+                link.unlink(missing_ok=True)
+                link.symlink_to(policy.replace(first, str(self.folder(kind))))
+                changes: Any = {name: str(link)}
+                config = replace(config, algo=replace(config.algo, **changes))
+        return config

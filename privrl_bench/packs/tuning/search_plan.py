@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,7 +22,7 @@ from privrl_bench.evaluation import evaluator_of
 from privrl_bench.kernels.machine import check_hardware
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.packs.tuning.best_of_runs import RunCount, profile_epsilon
-from privrl_bench.packs.tuning.settings import Search, public_words
+from privrl_bench.packs.tuning.settings import Search, split
 from privrl_bench.privacy.account import Account, planned_account
 from privrl_bench.privacy.accounting.calibrate import least_noise
 from privrl_bench.privacy.accounting.releases import joint_z
@@ -34,6 +35,10 @@ from privrl_bench.users import kind_of
 
 _LENGTHS = ("rounds", "total_steps", "privacy.users_per_round", "privacy.population")
 _SCORE_USERS = 100  # without a population
+# Words of a search that hold for the run of `tune.score`, too.
+_SHARED = re.compile(
+    r"\+{0,2}((env|data|budget|hardware|log|plugins)\b|privacy\.(noise|delta|adjacency)=)"
+)
 _SCORE_SEED = 0x5C0E5C0E  # who scores a run is simulated apart from who trained it
 
 
@@ -70,7 +75,9 @@ class SearchPlan:
         elif tune.users is not None:
             where = f"on {tune.users:g} of the users, who do not train the kept settings"
         score = "scored in simulated episodes of no user"
-        if self.score is not None:
+        if tune.scoring:
+            score = f"scored by {tune.score}, on users who do not train"
+        elif self.score is not None:
             privacy = self.score.config
             noise = self.score.mechanism.stds(0)["return"] / privacy.users_per_round
             score = f"scored by {privacy.users_per_round} users each, noise std {noise:.3g}"
@@ -119,7 +126,7 @@ def _on_users(search: Search) -> SearchPlan:
                 "tune.score=public without tune.users, or tune.public",
             )
         epsilon, score = search_epsilon([one.gate for one in parts], search.runs, delta), None
-        if search.tune.score == "private":
+        if search.tune.score != "public":
             score = _score(search, parts[0], scorers, epsilon)
             epsilon = max(epsilon, search_epsilon([score], search.runs, delta))
     except PrivacyError as error:
@@ -171,7 +178,7 @@ def _with_noise(search: Search, first: RunConfig, words: list[str]) -> tuple[lis
 
 def _on_public(search: Search) -> SearchPlan:
     """A search on a public simulator: the guarantee is that of the run with the kept settings."""
-    words = later_wins(search.words, public_words(search.tune))
+    words = later_wins(search.words, split("tune.public", search.tune.public or ""))
     runs = runs_of_costs(search, words)
     for one in runs:
         if what := one.users.private_because:
@@ -189,7 +196,7 @@ def _on_public(search: Search) -> SearchPlan:
 def _scorers(search: Search, config: RunConfig, population: int | None) -> int:
     """Number of users who score; 0: none."""
     tune = search.tune
-    if tune.score == "public":
+    if tune.score != "private":
         return 0
     if kind_of(config).gives not in MeanReturnConfig.traits.data or not evaluator_of(config).acts:
         raise ConfigError(
@@ -210,7 +217,15 @@ def _scorers(search: Search, config: RunConfig, population: int | None) -> int:
 def score_config(
     search: Search, run: RunConfig, users: int, z: float, policy: str | None
 ) -> RunConfig:
-    """The run that scores a policy: one release of `algo=mean_return`."""
+    """The run that scores a policy: of the words of `tune.score`, or one release of `algo=mean_return`."""
+    if search.tune.scoring:
+        own = [f"algo.target={policy or 'uniform'}", f"privacy.z={z:.12g}", "log.wandb=none"]
+        shared = [word for word in search.words if _SHARED.match(word)]
+        try:
+            found = compose(later_wins(shared, search.tune.scoring, own))
+        except ConfigError as error:
+            raise ConfigError("tune.score", f"{error}") from error
+        return replace(found, seed=run.seed ^ _SCORE_SEED, hyperparameter_source="privrl tune")
     assert search.tune.score_range is not None
     low, high = search.tune.score_range
     own = run.privacy
@@ -238,12 +253,18 @@ def score_config(
 
 
 def _score(search: Search, parts: Plan, users: int, epsilon: float) -> Account:
-    """The account of one private score, whose noise leads to `epsilon` over the search if none was given."""
+    """The account of one score, whose noise leads to `epsilon` over the search if none was given.
+
+    Raises ConfigError: users who train would score.
+    """
     steps = parts.spec.max_episode_steps
     unit = Unit(f"one user who scores a policy: one whole episode of at most {steps} steps", 1)
 
     def account(z: float) -> Account:
-        privacy = score_config(search, parts.config, users, z, None).privacy
+        config = score_config(search, parts.config, users, z, None)
+        privacy = config.privacy
+        if search.tune.scoring:
+            return _estimating(parts, config).gate
         return planned_account(privacy, Block("return", 1, privacy.clip), unit, 1)
 
     z = search.tune.score_z
@@ -251,7 +272,26 @@ def _score(search: Search, parts: Plan, users: int, epsilon: float) -> Account:
         delta, at_one = parts.config.privacy.delta, [account(1.0)]
         bounded = epsilon < math.inf
         z = calibrated_search(at_one, search.runs, epsilon, delta) if bounded else 0.0
+    if search.tune.scoring:  # what only the noise shows
+        made = _estimating(parts, score_config(search, parts.config, users, z, None))
+        try:
+            made.algo.init(made.streams)
+        except ConfigError as error:
+            raise ConfigError("tune.score", f"{error}") from error
     return account(z)
+
+
+def _estimating(parts: Plan, config: RunConfig) -> Plan:
+    """The plan of a score, whose users are not those of `parts`. Raises ConfigError: they could be."""
+    score = make_plan([config])
+    mine, theirs = parts.users.terms().people, score.users.terms().people
+    if mine is None or theirs is None or not mine.apart_from(theirs):
+        raise ConfigError(
+            "tune.score",
+            "would score on users who train: give the search and tune.score parts of one dataset without common "
+            "users, as data.part=1/2 and 2/2, and the same data.public",
+        )
+    return score
 
 
 # --- costs

@@ -19,6 +19,7 @@ from privrl_bench.packs.tuning.best_of_runs import RunCount
 RUNS = "poisson(8), geometric(8), logarithmic(8), negative_binomial(8, 0.5), fixed(8) or grid"
 _SHAPES = {"poisson": math.inf, "geometric": 1.0, "logarithmic": 0.0}
 GRID = "grid"
+_SCORES = ("private", "public")
 _ASIDE = re.compile(
     r"\+{0,2}(log|hardware|seed)\b"
 )  # words that do not change a search, or are kept apart
@@ -39,8 +40,9 @@ class TuneConfig(Section):
     # number of runs: random and secret, only the best is released | fixed(n), grid: composed, all are covered
     runs: str = "poisson(8)"
     # how a policy is scored. private: noised mean return of private users who did not train it | public:
-    # simulated episodes of no user
-    score: str = choice("private", ("private", "public"))
+    # simulated episodes of no user | words of a run that estimates its value on users of the dataset who do not
+    # train, e.g. "algo=dp_is privacy.clip=25 data.part=2/2"
+    score: str = text("private", 4096)
     # private score: users who play one episode with a policy; null: a tenth of privacy.population, or 100
     score_users: int | None = integer(None, most=10**7)
     # private score: returns are clipped to it; required
@@ -60,12 +62,27 @@ class TuneConfig(Section):
         super().__post_init__()
         if self.users is not None and self.public is not None:
             raise ConfigError("tune.public", "and tune.users are two ways of a search; give one")
-        if self.public is not None and self.score == "private":
+        if self.score not in _SCORES and not self.score.startswith("algo="):
+            raise ConfigError(
+                "tune.score",
+                "must be private, public, or the words of a run that estimates values, as 'algo=dp_is "
+                f"data.part=2/2'; got {self.score!r}{suggest(self.score, _SCORES)}",
+            )
+        if self.scoring and any((self.score_users, self.score_range)):
+            raise ConfigError("tune.score_range", "and tune.score_users are for tune.score=private")
+        if any(re.match(r"\+{0,2}privacy\.(z|epsilon)=", word) for word in self.scoring):
+            raise ConfigError("tune.score", "the search finds the noise of scores; tune.score_z sets it")
+        if self.public is not None and self.score != "public":
             raise ConfigError("tune.score", "a search on a public simulator has tune.score=public")
         if self.score == "private" and self.score_range is None:
             raise ConfigError(
                 "tune.score_range", "tune.score=private needs the range of returns, e.g. [0,500]"
             )
+
+    @property
+    def scoring(self) -> list[str]:
+        """Words of the run that estimates the value of a policy; empty: there is none."""
+        return [] if self.score in _SCORES else split("tune.score", self.score)
 
 
 @dataclass(frozen=True)
@@ -151,12 +168,12 @@ def _runs(given: str) -> RunCount | int:
         raise ConfigError("tune.runs", f"{name} takes {rule}, got {given}") from None
 
 
-def public_words(tune: TuneConfig) -> list[str]:
-    """Words of the public simulator. Raises ConfigError: they are not words."""
+def split(key: str, text: str) -> list[str]:
+    """The words in a text. Raises ConfigError: they are not words."""
     try:
-        return shlex.split(tune.public or "")
+        return shlex.split(text)
     except ValueError as error:
-        raise ConfigError("tune.public", f"{error}") from None
+        raise ConfigError(key, f"{error}") from None
 
 
 # --- what settings are drawn from

@@ -224,7 +224,8 @@ def _score_of(search: Search, job: Job) -> float:
         return float(
             next(r["release/mean_return"] for r in reversed(rows) if "release/mean_return" in r)
         )
-    summary = json.loads((job.folder / "summary.json").read_text())
+    folder = job.folder / "score" if search.tune.scoring else job.folder
+    summary = json.loads((folder / "summary.json").read_text())
     measure = objective_of(summary)
     value = summary[measure.name]["mean"]
     if value is None:

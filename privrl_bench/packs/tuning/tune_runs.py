@@ -96,7 +96,7 @@ def lines_of(result: Outcome) -> list[str]:
         return [f"{result.status}: {result.reason}"]
     summary, measure = result.summary, objective_of(result.summary)
     searched = summary["search"]
-    noised = "noised score" if searched["scored"] == "private" else "score"
+    noised = "noised score" if searched["scored"] != "public" else "score"
     return [
         f"kept    {' '.join(searched['kept'])}; {noised} {searched['score']:.4g}",
         f"done    {measure.name} {measure.show(summary[measure.name]['mean'])}",

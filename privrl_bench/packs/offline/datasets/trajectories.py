@@ -359,7 +359,7 @@ def public_users(users: int, share: float) -> np.ndarray:
     if not 0 < share < 1:
         raise ConfigError("data.public", f"must be above 0 and below 1, got {share}")
     # 0.07 * 100 is more than 7 in floating point.
-    return _order(users)[: math.ceil(Fraction(repr(float(share))) * users)]
+    return fixed_order(users)[: math.ceil(Fraction(repr(float(share))) * users)]
 
 
 def split_users(
@@ -388,7 +388,7 @@ def split_users(
         raise ConfigError(
             "data.users", f"must be from 1 to {there}, the number of users, got {limit}"
         )
-    chosen = _order(there)[:limit]
+    chosen = fixed_order(there)[:limit]
     public = len(public_users(len(chosen), public_share))
     if len(chosen) < 2:
         key = "data.id" if there < 2 else "data.users"
@@ -420,12 +420,12 @@ def split_users(
     )
 
 
-def _order(users: int) -> np.ndarray:
-    """Permutation of the user numbers.
+def fixed_order(count: int) -> np.ndarray:
+    """Permutation of the numbers below `count`, the same in every run.
 
     NumPy guarantees the raw numbers of PCG64 across versions, but not its permutations.
     """
-    return np.argsort(np.random.PCG64(_ORDER).random_raw(users), kind="stable")
+    return np.argsort(np.random.PCG64(_ORDER).random_raw(count), kind="stable")
 
 
 def moments(trajectories: Trajectories, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.base import Algorithm, AlgorithmContext, AlgorithmTerms
+from privrl_bench.packs.offline.datasets.trajectories import fixed_order
 from privrl_bench.packs.offline.learning.action_values import ActionValuePolicy
 from privrl_bench.packs.offline.learning.learning_settings import FEW, LinearModelConfig
 from privrl_bench.privacy.contribution import Block
@@ -120,7 +121,9 @@ class LinearModel(Algorithm):
         low, high = min(least, 0.0) * horizon, max(largest, 0.0) * horizon
         room = _ROOM * (high - low)
         self._range = low - room, high + room
-        self._observed = public.obs[:: max(1, len(public.obs) // _STATES)]
+        # At fixed distances they could all be of one time of the episodes.
+        self._observed = public.obs[torch.from_numpy(fixed_order(len(public.obs))[:_STATES].copy())]
+        self._unseen = sorted(set(range(count)) - set(public.actions.long().tolist()))
         self._states = self._phi(self._observed).double()
         self._upper = torch.triu_indices(d, d)
         self._row = count * (d * (d + 1) // 2 + d * d + d)
@@ -160,9 +163,13 @@ class LinearModel(Algorithm):
         notes = {
             "tuning": "features, ridge and clip are assumed to be chosen without these users' data"
         }
-        warning = f"features and units are of {self._public} public episodes; raise data.public"
-        few = self._public < FEW
-        return AlgorithmTerms(unit=unit, notes=notes, warning=warning if few else "")
+        warning = ""
+        if self._public < FEW:
+            warning = f"features and units are of {self._public} public episodes; raise data.public"
+        elif self._unseen:
+            which = ", ".join(map(str, self._unseen))
+            warning = f"no public user takes action {which}: its value is made up where no other user does"
+        return AlgorithmTerms(unit=unit, notes=notes, warning=warning)
 
     def own_sums(self, users: UserBatch) -> Tensor:
         """[R, U, P] rows: row u is a function of user u's steps and of public users' data."""

@@ -9,7 +9,8 @@ most steps of an episode,
     value = v . f,  f the mean of phi over the users' first states
 
 f is a second block of the release: a user's mean of phi over the first states of their episodes, in units of
-the public users' median length, clipped to privacy.clip.
+the public users' largest length (a clipped start would be another start), clipped to privacy.clip. T is that of
+the environment, also where the logs were cut before.
 
 The error that is printed is the standard deviation of the value when noise as large as that of a released
 number, by noise and by chance, is added to the release 50 times. It does not contain what the features cannot
@@ -33,7 +34,7 @@ from torch import Tensor
 from privrl_bench.algorithms.base import AlgorithmContext, AlgorithmTerms
 from privrl_bench.errors import ConfigError
 from privrl_bench.functional.rng import Streams
-from privrl_bench.packs.offline.fixed_policies import is_trained
+from privrl_bench.packs.offline.fixed_policies import is_given
 from privrl_bench.packs.offline.learning.learning_settings import DpFqeConfig
 from privrl_bench.packs.offline.learning.linear_model import LinearModel, SufficientSums
 from privrl_bench.packs.offline.ope.linear_evaluation import known_policy
@@ -74,18 +75,19 @@ class DpFqe(LinearModel):
         if config.target is None:
             raise ConfigError("algo.target", "name the policy that is evaluated, e.g. a run folder")
         target = known_policy("algo.target", config.target, context)
-        mean, std = (np.asarray(x, np.float32) for x in (env.obs_mean or 0.0, env.obs_std or 1.0))
-        seen = self._observed * torch.from_numpy(std) + torch.from_numpy(mean)
+        moments = (env.obs_mean, env.obs_std) if env.obs_scaling == "public" else (None, None)
+        mean, std = np.float32(moments[0] or 0.0), np.float32(moments[1] or 1.0)
+        seen = self._observed * torch.as_tensor(std) + torch.as_tensor(mean)
         self._acts = target.probabilities(seen).double()  # [n, A]
         starts = public.lengths.cumsum(0) - public.lengths
-        self._short = float(self._phi(public.obs[starts]).norm(dim=-1).median()) or 1.0
+        self._short = float(self._phi(public.obs[starts]).norm(dim=-1).max()) or 1.0
 
     def terms(self) -> AlgorithmTerms:
         """See `LinearModel.terms`; how a trained target was made is not covered."""
         terms = super().terms()
         notes = {"error": "of noise and chance alone: no coverage is claimed"}
-        if is_trained(str(self.config.target)):
-            notes["given"] = "algo.target: this epsilon does not cover how it was trained; add its"
+        if is_given(str(self.config.target)):
+            notes["given"] = "algo.target: this epsilon does not cover how it was made; add its"
         return AlgorithmTerms(
             unit=terms.unit, notes=dict(terms.notes) | notes, warning=terms.warning
         )

@@ -43,7 +43,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.evaluator import BackgroundEvaluator, Evaluator, NumbersEvaluation
 from privrl_bench.evaluation.objective import VALUE
 from privrl_bench.functional.rng import Streams
-from privrl_bench.packs.offline.fixed_policies import FixedPolicy, is_trained
+from privrl_bench.packs.offline.fixed_policies import FixedPolicy, is_given, is_trained
 from privrl_bench.packs.offline.ope.linear_evaluation import (
     ActingPolicy,
     behavior_probs_of,
@@ -138,13 +138,11 @@ class DpIs(Algorithm):
         }
         given = {"algo.target": config.target, "algo.model": config.model}
         given["data.policy"] = context.behavior_policy
-        trained = [key for key, name in given.items() if name is not None and is_trained(name)]
-        if trained:
-            what = " and ".join(trained)
-            notes["given"] = (
-                f"{what}: this epsilon does not cover how they were trained; add theirs"
-            )
-        if "data.policy" in trained:
+        made = [key for key, name in given.items() if name is not None and is_given(name)]
+        if made:
+            what = " and ".join(made)
+            notes["given"] = f"{what}: this epsilon does not cover how they were made; add theirs"
+        if context.behavior_policy is not None and is_trained(context.behavior_policy):
             notes["probabilities"] = "behaviour probabilities are estimates: no coverage is claimed"
         steps = context.spec.max_episode_steps
         recorded = context.sources.transitions is not None
