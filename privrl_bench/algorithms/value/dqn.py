@@ -122,9 +122,7 @@ class Dqn(Algorithm):
         self, index: int, users: UserBatch, streams: list[Streams]
     ) -> tuple[Batch, Tensor]:
         """Steps [R, U, B, ...] of every user, and their weights [R, U, B], which add up to 1 (or 0)."""
-        own = users.mask.sum(-1, keepdim=True)
-        discount = self.config.gamma * (~users.terminated).to(users.rewards.dtype)
-        recorded = Batch(users.obs, users.actions, users.rewards, users.next_obs, discount)
+        own, recorded = users.mask.sum(-1, keepdim=True), self._transitions(users)
         if self.config.batch is None:
             return recorded, users.mask.to(users.rewards.dtype) / own.clamp_min(1)
         size = self.config.batch
@@ -140,6 +138,11 @@ class Dqn(Algorithm):
             return x.gather(2, where.expand(*place.shape, *x.shape[3:]))
 
         return Batch(*map(take, recorded)), (own > 0) / torch.full(place.shape, self.config.batch)
+
+    def _transitions(self, users: UserBatch) -> Batch:
+        """The steps [R, U, T, ...] of users as transitions."""
+        discount = self.config.gamma * (~users.terminated).to(users.rewards.dtype)
+        return Batch(users.obs, users.actions, users.rewards, users.next_obs, discount)
 
     def server(self, state: State, released: Released) -> State:
         """One step along the noised mean, the update of the target, and the next round's epsilon."""

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from privrl_bench.algorithms.evaluation.evaluation_settings import MeanReturnConfig
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
@@ -291,7 +293,23 @@ def _estimating(parts: Plan, config: RunConfig) -> Plan:
             "would score on users who train: give the search and tune.score parts of one dataset without common "
             "users, as data.part=1/2 and 2/2, and the same data.public",
         )
+    if hasattr(score.algo, "ratios") and parts.spec.max_episode_steps > 1 and _is_greedy(parts):
+        raise ConfigError(
+            "tune.score",
+            f"policies of algo={parts.config.algo.name} are greedy, and importance sampling finds next to no "
+            "episode with all of their actions; use algo=dp_fqe",
+        )
     return score
+
+
+def _is_greedy(parts: Plan) -> bool:
+    """Whether the first policy of a run takes one action for sure, in 100 states."""
+    offered = getattr(parts.algo.policy, "probabilities", None)
+    if offered is None:
+        return False
+    first = parts.algo.actor(parts.algo.init(parts.streams))[:1]
+    states = torch.randn(1, 100, parts.spec.obs_dim, generator=torch.Generator().manual_seed(0))
+    return bool((offered(first, states, 1).max(-1).values == 1.0).all())
 
 
 # --- costs

@@ -38,7 +38,7 @@ def slow_loss(algo, q, target, batch, weight):
 
 def test_rows_are_gradients_of_the_mean_loss_over_a_users_own_steps():
     name = walk_logs("walks/b-v0", episodes=2)
-    one = session("dp_cql", name, *FEW, "algo.conservative=0.7", "algo.gamma=0.8")
+    one = session("dp_cql", name, *FEW, "algo.conservative=0.7", "algo.gamma=0.8", "algo.n_steps=1")
     algo, users = one.parts.algo, one.collect(one.parts.algo.actor(one.state), 0)
     rows = algo.user_update(one.state, users, one.parts.streams).take()[0]["q"]
     who = users.valid[0].nonzero().squeeze(-1).tolist()
@@ -55,6 +55,24 @@ def test_rows_are_gradients_of_the_mean_loss_over_a_users_own_steps():
         (expected,) = torch.autograd.grad(slow_loss(algo, q, target, own, even), q)
         torch.testing.assert_close(rows[0, u], expected[0], rtol=1e-3, atol=1e-6)
     assert not rows[~users.valid].any()
+    one.close()
+
+
+@pytest.mark.parametrize("n", [3, 100])
+def test_returns_of_n_steps_end_with_their_episode(n):
+    words = ("algo.gamma=0.8", f"algo.n_steps={n}")
+    one = session("dp_cql", walk_logs("walks/b-v0", episodes=3), *FEW, *words)
+    algo, users = one.parts.algo, one.collect(one.parts.algo.actor(one.state), 0)
+    found = algo._transitions(users)
+    for u in users.valid[0].nonzero().squeeze(-1).tolist()[:6]:
+        paid, ends, over = users.rewards[0, u], users.done[0, u], users.terminated[0, u]
+        for t in range(int(users.mask[0, u].sum())):
+            reach = next((k for k in range(n) if ends[t + k]), n - 1)
+            expected = sum(0.8**k * paid[t + k] for k in range(reach + 1)) / algo._unit
+            assert found.reward[0, u, t] == pytest.approx(float(expected), rel=1e-5)
+            assert torch.equal(found.next_obs[0, u, t], users.next_obs[0, u, t + reach])
+            rest = 0.0 if over[t + reach] else 0.8 ** (reach + 1)
+            assert found.discount[0, u, t] == pytest.approx(rest)
     one.close()
 
 
@@ -94,7 +112,7 @@ def values_of(one):
 
 def test_values_without_noise_are_those_of_value_iteration():
     """In the walk the optimal value is gamma to the number of steps that are left, less one."""
-    words = ("privacy.z=0", "privacy.clip=100", "rounds=600", "algo.conservative=0", "algo.lr=0.01")
+    words = ("privacy.z=0", "privacy.clip=100", "rounds=600", "algo.conservative=0", "algo.n_steps=1")
     name = walk_logs("walks/b-v0", users=600)
     one = trained("dp_cql", name, *words, "algo.gamma=0.8", "algo.averaging=4")
     expected = 0.8 ** (SIDE - 1 - np.arange(SIDE))

@@ -85,6 +85,11 @@ def test_what_is_refused(more, message):
         plan_search(read_search(cloning("privacy.z=2", *more)))
 
 
+def test_importance_sampling_of_greedy_policies_is_refused():
+    with pytest.raises(ConfigError, match="tune.score: policies of algo=dp_lspi are greedy"):
+        plan_search(read_search(words("dp_lspi", "algo.ridge=choice(1,9)", IS, "privacy.z=2")))
+
+
 @pytest.mark.parametrize(
     ("mine", "theirs", "apart"),
     [("1/2", "2/2", True), ("1/2", "3/4", False), ("1/2", "2/4", True), ("1/3", "2/2", False)],

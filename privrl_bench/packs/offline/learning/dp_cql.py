@@ -1,9 +1,10 @@
 """Conservative Q-learning with user-level privacy, from recorded trajectories with discrete actions.
 
 With u a public unit of returns (the root mean square of the public users' discounted rewards-to-go), the loss
-of a recorded step is, with the smooth L1 loss l,
+of a recorded step t is, with the smooth L1 loss l and n = n_steps, or fewer where the episode ends,
 
-    l(Q(s, a) - r / u - gamma max Q'(s')) + conservative (log sum exp Q(s, .) - Q(s, a))
+    l(Q(s_t, a_t) - (sum over k < n of gamma^k r_t+k) / u - gamma^n max Q'(s_t+n))
+        + conservative (log sum exp Q(s_t, .) - Q(s_t, a_t))
 
     repeat for every round, their number fixed in advance:
         the gate draws the users of the round: each of n with probability q = U / n, or the next U in order
@@ -11,15 +12,16 @@ of a recorded step is, with the smooth L1 loss l,
         g <- (sum of gradients + noise) / U
         Q <- AdamW along g;  target Q' <- Q' + tau (Q - Q')
 
-The second term lowers values of actions that users did not take, which nothing else corrects. The policy is
-the action of the largest value.
+The second term lowers values of actions that users did not take, which nothing else corrects. A large n needs
+fewer rounds, and has the values of who acted for the next n steps. The policy is the action of the largest value.
 
 Guarantee: (epsilon, delta) for one user with all their episodes, central, zero-out: a row is a function of one
 user's steps, of a random choice among them, and of released parameters; u is a function of public users' data.
 With Poisson sampling a round is a sampled Gaussian and the rounds are an adaptive composition; in a fixed order
 each user is in one round (`privacy/mechanisms/correlated.py` if noise is correlated over rounds).
 
-Source: Kumar et al. 2020 (CQL(H) for discrete actions), Mnih et al. 2015 (the temporal-difference loss).
+Source: Kumar et al. 2020 (CQL(H) for discrete actions), Mnih et al. 2015 (the temporal-difference loss), Hessel
+et al. 2018 (returns of n steps in it).
 """
 
 from __future__ import annotations
@@ -106,12 +108,21 @@ class DpCql(Dqn):
         actor[:, -1] = 0.0
         return tensors | {"actor": actor}
 
-    def _own_steps(
-        self, index: int, users: UserBatch, streams: list[Streams]
-    ) -> tuple[Batch, Tensor]:
-        """See `Dqn._own_steps`; rewards in the unit of returns."""
-        batch, weight = super()._own_steps(index, users, streams)
-        return batch._replace(reward=batch.reward / self._unit), weight
+    def _transitions(self, users: UserBatch) -> Batch:
+        """See `Dqn._transitions`: each over the next `n_steps` steps of its episode, in the unit of returns."""
+        gamma, reward, T = self.config.gamma, users.rewards / self._unit, users.rewards.shape[-1]
+        ends = users.done.clone()
+        ends[..., -1] = True
+        ends[..., :-1] |= ~users.mask[..., 1:]
+        paid, going, more = reward.clone(), ~ends, torch.ones_like(ends, dtype=torch.long)
+        for k in range(1, min(self.config.n_steps, T)):
+            paid += gamma**k * torch.where(going, reward.roll(-k, -1), 0.0)
+            more += going
+            going = going & ~ends.roll(-k, -1)
+        last = torch.arange(T) + more - 1
+        after = users.next_obs.gather(-2, last[..., None].expand_as(users.next_obs))
+        discount = gamma ** more.to(reward.dtype) * ~users.terminated.gather(-1, last)
+        return Batch(users.obs, users.actions, paid, after, discount)
 
 
 ALGORITHM = DpCql

@@ -44,6 +44,7 @@ class DpCqlConfig(AlgoConfig):
     lr: float = positive(1e-2)  # of AdamW, at the server
     decay: float = nonnegative(0.0)  # weight decay
     tau: float = within(0.05, "(0, 1]")  # share of the new Q in the target at every release
+    n_steps: int = integer(10, most=10**6)  # whose rewards are summed before Q' is asked
     batch: int | None = integer(None)  # steps of the user in one row; null: all of them
     averaging: float | None = nonnegative(None)  # as of dppg; null: the last Q
 

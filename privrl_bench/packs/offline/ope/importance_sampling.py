@@ -195,7 +195,7 @@ class DpIs(Algorithm):
 
     def _estimates(self, users: UserBatch) -> tuple[Tensor, ...]:
         """Means [R, U] over a user's episodes of x', y', W y', W and whether x was clipped; float64."""
-        rho, gamma, values = self._ratios(users), self.config.gamma, self._model(users.obs)
+        rho, gamma, values = self.ratios(users), self.config.gamma, self._model(users.obs)
         zero = torch.zeros_like(rho[..., 0])
         w, discount, x, y, episodes = zero + 1.0, zero + 1.0, zero, zero, zero
         total = [zero] * 5
@@ -223,7 +223,7 @@ class DpIs(Algorithm):
         """Returns in units of c around the center."""
         return (x - self.config.center) / self._context.privacy.clip
 
-    def _ratios(self, users: UserBatch) -> Tensor:
+    def ratios(self, users: UserBatch) -> Tensor:
         """[R, U, T] ratios of the target to the policy that acted; 1 where no step happened."""
         if self._target is None:
             return torch.ones_like(users.rewards, dtype=torch.float64)
