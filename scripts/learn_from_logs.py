@@ -1,15 +1,20 @@
-"""Returns of policies that are learned from logs: a row for each task, seed, algorithm and epsilon.
+"""Returns of policies learned from logs, and estimates of their values from the same logs: a row of each.
 
-python scripts/learn_from_logs.py out.csv work cartpole --policies poor better --seeds 10 11
+python scripts/learn_from_logs.py docs/results/logs.csv work cartpole --policies poor better --seeds 10 11
+
+`returns` are greedy, of 100 episodes. `values` are of the policy of `of` at epsilon 1, as it acts by default,
+at gamma 0.99, beside the mean discounted return of 10,000 of its own users, `truth`.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import fcntl
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +28,21 @@ TASKS = {
     "dosing0": ["env=dosing0", LEVELS],
 }
 EPSILONS = ("1", "3", "10", "inf")
-NAMES = ["task", "seed", "algo", "epsilon", "return"]
+LEARNERS = ("dp_bc", "dp_lspi", "dp_cql")
+# Public ranges of discounted returns, with room for weighted ones.
+RANGES = {
+    "cartpole": ["algo.center=50", "privacy.clip=100"],
+    "acrobot": ["algo.center=-50", "privacy.clip=100"],
+    "dosing0": ["algo.center=0", "privacy.clip=200"],
+}
+ESTIMATORS = {
+    "dp_is": lambda task: ["algo=dp_is", *RANGES[task]],
+    "dp_is, weighted": lambda task: ["algo=dp_is", "algo.estimator=weighted", *RANGES[task]],
+    "dp_fqe": lambda task: ["algo=dp_fqe"],
+    "dp_lstd": lambda task: ["algo=dp_lstd", "algo.features=linear"],
+    "gpope": lambda task: ["algo=gpope", "algo.features=linear"],
+}
+NAMES = ["task", "seed", "algo", "epsilon", "number", "of", "truth"]
 
 
 def main() -> None:
@@ -42,22 +61,41 @@ def main() -> None:
     args.work.mkdir(parents=True, exist_ok=True)
     os.chdir(args.work)
     os.environ["MINARI_DATASETS_PATH"] = str(Path("datasets").resolve())
-    there = list(csv.reader(out.open())) if out.exists() else [NAMES]
     for seed in args.seeds:
-        name = f"{args.task}/seed{seed}-v1"
-        for algo in ("behaviour", "dp_bc", "dp_lspi"):
-            for epsilon in EPSILONS if algo != "behaviour" else ("-",):
-                key = [args.task, str(seed), algo, epsilon]
-                if any(row[:4] == key for row in there):
-                    continue
-                logs = _logs(args.task, seed, policies, name)
-                found = (
-                    logs if algo == "behaviour" else _learned(args.task, algo, epsilon, seed, name)
-                )
-                there.append([*key, f"{found:.2f}"])
-                with out.open("w", newline="") as file:
-                    csv.writer(file, lineterminator="\n").writerows(there)
-                print(*there[-1], flush=True)
+        one = f"{args.task}/seed{seed}-v1"
+
+        def row(
+            made: Callable[[], list[str]], *key: str, task: str = args.task, n: int = seed
+        ) -> None:
+            if _missing(out, [task, str(n), *key]):
+                _add(out, [task, str(n), *key[:2], *made()])
+
+        logs = _logs(args.task, seed, policies, one)
+        row(lambda logs=logs: [f"{logs:.2f}", "", ""], "behaviour", "-")
+        for algo in LEARNERS:
+            for epsilon in EPSILONS:
+                run = (args.task, algo, epsilon, seed, one)
+                row(lambda run=run: [f"{_return(*run):.2f}", "", ""], algo, epsilon)
+        for of in LEARNERS:
+            for name in ESTIMATORS:
+                run = (args.task, name, of, seed, one)
+                row(lambda run=run: _value(*run), name, "1", of)
+
+
+def _missing(out: Path, key: list[str]) -> bool:
+    if not out.exists():
+        return True
+    rows = [[*row[:4], *row[5:6]] for row in csv.reader(out.open())]
+    return [*key, *([""] * (5 - len(key)))] not in rows
+
+
+def _add(out: Path, row: list[str]) -> None:
+    """Add a row; other processes may do so, too."""
+    with out.open("a", newline="") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows([row] if file.tell() else [NAMES, row])
+    print(*row, flush=True)
 
 
 def _logs(task: str, seed: int, policies: list[str], name: str) -> float:
@@ -80,12 +118,34 @@ def _logs(task: str, seed: int, policies: list[str], name: str) -> float:
     return float(np.sum(table["reward"].to_numpy()) / len(np.unique(users)))
 
 
-def _learned(task: str, algo: str, epsilon: str, seed: int, name: str) -> float:
-    """Greedy return over 100 episodes of what is learned."""
+def _learned(task: str, algo: str, epsilon: str, seed: int, name: str) -> str:
+    """The folder of what is learned."""
     noise = "privacy.z=0" if epsilon == "inf" else f"privacy.epsilon={epsilon}"
     words = [f"algo={algo}", "env=logs", f"data.id={name}", noise, f"seed={seed}", "log=none"]
-    run = pb.run([*words, "eval.every=0"], quiet=True)
-    return pb.evaluate(run.folder, env=TASKS[task], greedy=True, episodes=100).mean
+    return str(pb.run([*words, "eval.every=0"], quiet=True).folder)
+
+
+def _return(task: str, algo: str, epsilon: str, seed: int, name: str) -> float:
+    """Greedy return over 100 episodes."""
+    folder = _learned(task, algo, epsilon, seed, name)
+    return pb.evaluate(folder, env=TASKS[task], greedy=True, episodes=100).mean
+
+
+def _value(task: str, estimator: str, of: str, seed: int, name: str) -> list[str]:
+    """The estimate of a value at epsilon 1, empty if there is none; whose; and the truth."""
+    policy = _learned(task, of, "1", seed, name)
+    same = [f"seed={seed}", "log=none", "algo.gamma=0.99"]
+    own = [*TASKS[task], f"data.policy='{policy}'", "privacy.population=10000", "privacy.z=0"]
+    truth = pb.run(["algo=dp_is", *own, *RANGES[task], *same], quiet=True).summary["value"]["mean"]
+    words = [*ESTIMATORS[estimator](task), "env=logs", f"data.id={name}", *same]
+    try:
+        target = [f"algo.target='{policy}'", "privacy.epsilon=1"]
+        summary = pb.run([*words, *target], quiet=True).summary
+        place = summary["value"]["mean"] if "value" in summary else summary["mspbe"]["value"]
+        found = f"{place:.5g}"
+    except pb.RunFailed:  # the logs do not cover the policy
+        found = ""
+    return [found, of, f"{truth:.5g}"]
 
 
 if __name__ == "__main__":

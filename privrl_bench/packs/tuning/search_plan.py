@@ -221,10 +221,11 @@ def score_config(
 ) -> RunConfig:
     """The run that scores a policy: of the words of `tune.score`, or one release of `algo=mean_return`."""
     if search.tune.scoring:
-        own = [f"algo.target={policy or 'uniform'}", f"privacy.z={z:.12g}", "log.wandb=none"]
+        policy = policy or "uniform"
+        more = [f"algo.target='{policy}'", f"privacy.z={z:.12g}", "log.wandb=none"]
         shared = [word for word in search.words if _SHARED.match(word)]
         try:
-            found = compose(later_wins(shared, search.tune.scoring, own))
+            found = compose(later_wins(shared, search.tune.scoring, more))
         except ConfigError as error:
             raise ConfigError("tune.score", f"{error}") from error
         return replace(found, seed=run.seed ^ _SCORE_SEED, hyperparameter_source="privrl tune")
@@ -296,8 +297,8 @@ def _estimating(parts: Plan, config: RunConfig) -> Plan:
     if hasattr(score.algo, "ratios") and parts.spec.max_episode_steps > 1 and _is_greedy(parts):
         raise ConfigError(
             "tune.score",
-            f"policies of algo={parts.config.algo.name} are greedy, and importance sampling finds next to no "
-            "episode with all of their actions; use algo=dp_fqe",
+            f"policies of algo={parts.config.algo.name} are greedy, and importance sampling finds next to "
+            "no episode with all of their actions; use algo=dp_fqe",
         )
     return score
 

@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any, ClassVar
 
 from privrl_bench.composition.hydra_compose import parse, section_of
-from privrl_bench.config.ranges import Section, choice, integer, ranged, text
+from privrl_bench.config.ranges import Section, integer, ranged, text
 from privrl_bench.errors import ConfigError, PrivacyError, suggest
 from privrl_bench.packs.tuning.best_of_runs import RunCount
 
@@ -71,7 +71,9 @@ class TuneConfig(Section):
         if self.scoring and any((self.score_users, self.score_range)):
             raise ConfigError("tune.score_range", "and tune.score_users are for tune.score=private")
         if any(re.match(r"\+{0,2}privacy\.(z|epsilon)=", word) for word in self.scoring):
-            raise ConfigError("tune.score", "the search finds the noise of scores; tune.score_z sets it")
+            raise ConfigError(
+                "tune.score", "the search finds the noise of scores; tune.score_z sets it"
+            )
         if self.public is not None and self.score != "public":
             raise ConfigError("tune.score", "a search on a public simulator has tune.score=public")
         if self.score == "private" and self.score_range is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -294,3 +295,57 @@ BLOCKS |= {
     "scaling/workers": workers,
     "scaling/million": million,
 }
+
+
+# --- learning and evaluation from logs: of docs/results/logs.csv
+
+
+_TASKS = {"cartpole": "CartPole", "acrobot": "Acrobot", "dosing0": "Dosing-0, five levels"}
+
+
+def _of_logs() -> dict[tuple[str, ...], list[dict[str, str]]]:
+    """Rows over seeds, by task, algorithm, epsilon and whose value it is."""
+    found: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    with (STORE.parents[1] / "docs/results/logs.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            key = tuple(row[name] for name in ("task", "algo", "epsilon", "of"))
+            found.setdefault(key, []).append(row)
+    return found
+
+
+def _around(numbers: Sequence[float], digits: int = 0) -> str:
+    """Mean and range."""
+    mean, low, high = np.mean(numbers), min(numbers), max(numbers)
+    return f"{mean:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+@block("logs/returns")
+def learned_from_logs() -> str:
+    """Returns of what was learned, and of who acted."""
+    rows, lines = _of_logs(), []
+    columns = list(dict.fromkeys(key[2] for key in rows if not key[3] and key[2] != "-"))
+    for task, algo in dict.fromkeys(key[:2] for key in rows if not key[3]):
+        if algo != "behaviour":
+            acted = np.mean([float(x["number"]) for x in rows[task, "behaviour", "-", ""]])
+            cells = [rows.get((task, algo, epsilon, ""), []) for epsilon in columns]
+            shown = [_around([float(x["number"]) for x in cell]) if cell else "" for cell in cells]
+            lines.append([_TASKS[task], f"{acted:.0f}", f"`{algo}`", *shown])
+    heads = ["without noise" if x == "inf" else f"epsilon {x}" for x in columns]
+    return compact(["task", "who acted", "algorithm", *heads], lines)
+
+
+@block("logs/values")
+def values_from_logs() -> str:
+    """Estimated values at epsilon 1 beside the truth."""
+    rows, lines = _of_logs(), []
+    estimators = list(dict.fromkeys(key[1] for key in rows if key[3]))
+    for task, of in dict.fromkeys((key[0], key[3]) for key in rows if key[3]):
+        cells = [rows[task, name, "1", of] for name in estimators]
+        truth = _around([float(x["truth"]) for x in cells[0]], 1)
+        shown = []
+        for cell in cells:
+            errors = [abs(float(x["number"]) - float(x["truth"])) for x in cell if x["number"]]
+            without = f"; {len(cell) - len(errors)} without value" if len(errors) < len(cell) else ""
+            shown.append(f"{np.median(errors):.1f}{without}" if errors else "no value")
+        lines.append([_TASKS[task], f"`{of}`", truth, *shown])
+    return compact(["task", "policy of", "truth", *(f"`{x}`" for x in estimators)], lines)

@@ -112,7 +112,13 @@ def values_of(one):
 
 def test_values_without_noise_are_those_of_value_iteration():
     """In the walk the optimal value is gamma to the number of steps that are left, less one."""
-    words = ("privacy.z=0", "privacy.clip=100", "rounds=600", "algo.conservative=0", "algo.n_steps=1")
+    words = (
+        "privacy.z=0",
+        "privacy.clip=100",
+        "rounds=600",
+        "algo.conservative=0",
+        "algo.n_steps=1",
+    )
     name = walk_logs("walks/b-v0", users=600)
     one = trained("dp_cql", name, *words, "algo.gamma=0.8", "algo.averaging=4")
     expected = 0.8 ** (SIDE - 1 - np.arange(SIDE))

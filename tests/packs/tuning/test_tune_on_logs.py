@@ -86,7 +86,7 @@ def test_what_is_refused(more, message):
 
 
 def test_importance_sampling_of_greedy_policies_is_refused():
-    with pytest.raises(ConfigError, match="tune.score: policies of algo=dp_lspi are greedy"):
+    with pytest.raises(ConfigError, match=r"tune\.score: policies of algo=dp_lspi are greedy"):
         plan_search(read_search(words("dp_lspi", "algo.ridge=choice(1,9)", IS, "privacy.z=2")))
 
 

@@ -1,7 +1,7 @@
 """Conservative Q-learning with user-level privacy, from recorded trajectories with discrete actions.
 
-With u a public unit of returns (the root mean square of the public users' discounted rewards-to-go), the loss
-of a recorded step t is, with the smooth L1 loss l and n = n_steps, or fewer where the episode ends,
+With u a public unit of returns (the root mean square of the public users' discounted rewards-to-go), l the
+smooth L1 loss, and n = n_steps or fewer where the episode ends, the loss of a recorded step t is
 
     l(Q(s_t, a_t) - (sum over k < n of gamma^k r_t+k) / u - gamma^n max Q'(s_t+n))
         + conservative (log sum exp Q(s_t, .) - Q(s_t, a_t))
@@ -36,7 +36,6 @@ from privrl_bench.algorithms.base import AlgorithmContext, AlgorithmTerms
 from privrl_bench.algorithms.value.actor_critic import Batch, Rates
 from privrl_bench.algorithms.value.dqn import Dqn
 from privrl_bench.algorithms.value.q_learning import QLearner
-from privrl_bench.functional.rng import Streams
 from privrl_bench.models.q_network import QPolicy
 from privrl_bench.packs.offline.learning.learning_settings import FEW, DpCqlConfig
 from privrl_bench.types import Transitions, UserBatch

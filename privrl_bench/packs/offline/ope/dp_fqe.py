@@ -75,9 +75,10 @@ class DpFqe(LinearModel):
         if config.target is None:
             raise ConfigError("algo.target", "name the policy that is evaluated, e.g. a run folder")
         target = known_policy("algo.target", config.target, context)
-        moments = (env.obs_mean, env.obs_std) if env.obs_scaling == "public" else (None, None)
-        mean, std = np.float32(moments[0] or 0.0), np.float32(moments[1] or 1.0)
-        seen = self._observed * torch.as_tensor(std) + torch.as_tensor(mean)
+        mean, std = torch.zeros(1), torch.ones(1)
+        if env.obs_scaling == "public":
+            mean, std = torch.tensor(env.obs_mean or 0.0), torch.tensor(env.obs_std or 1.0)
+        seen = self._observed * std + mean
         self._acts = target.probabilities(seen).double()  # [n, A]
         starts = public.lengths.cumsum(0) - public.lengths
         self._short = float(self._phi(public.obs[starts]).norm(dim=-1).max()) or 1.0
