@@ -39,14 +39,14 @@ class DpCqlConfig(AlgoConfig):
     )
 
     name: str = "dp_cql"
-    hidden: list[int] = widths([32, 32], empty=True)  # ReLU layers of Q
+    hidden: list[int] = widths([16], empty=True)  # ReLU layers of Q
     conservative: float = nonnegative(0.01)  # weight of the conservative term
     lr: float = positive(1e-2)  # of AdamW, at the server
     decay: float = nonnegative(0.0)  # weight decay
-    tau: float = within(0.05, "(0, 1]")  # share of the new Q in the target at every release
-    n_steps: int = integer(10, most=10**6)  # whose rewards are summed before Q' is asked
+    tau: float = within(0.3, "(0, 1]")  # share of the new Q in the target at every release
+    n_steps: int = integer(50, most=10**6)  # whose rewards are summed before Q' is asked
     batch: int | None = integer(None)  # steps of the user in one row; null: all of them
-    averaging: float | None = nonnegative(None)  # as of dppg; null: the last Q
+    averaging: float | None = nonnegative(4.0)  # as of dppg; null: the last Q
 
 
 @dataclass
