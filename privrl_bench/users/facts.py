@@ -52,7 +52,7 @@ class People:
     part: str = ""
 
     def apart_from(self, other: People) -> bool:
-        """Whether no private user is in both: parts i/k and j/m of one dataset, i - j no multiple of gcd(k, m)."""
+        """Whether no private user is in both: parts i/k and j/m of one dataset, i - j no multiple of gcd."""
         if replace(self, part="") != replace(other, part="") or not (self.part and other.part):
             return False
         (i, k), (j, m) = (map(int, one.part.split("/")) for one in (self, other))

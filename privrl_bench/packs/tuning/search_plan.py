@@ -291,8 +291,8 @@ def _estimating(parts: Plan, config: RunConfig) -> Plan:
     if mine is None or theirs is None or not mine.apart_from(theirs):
         raise ConfigError(
             "tune.score",
-            "would score on users who train: give the search and tune.score parts of one dataset without common "
-            "users, as data.part=1/2 and 2/2, and the same data.public",
+            "would score on users who train: give the search and tune.score parts of one dataset without "
+            "common users, as data.part=1/2 and 2/2, and the same data.public",
         )
     if hasattr(score.algo, "ratios") and parts.spec.max_episode_steps > 1 and _is_greedy(parts):
         raise ConfigError(

@@ -345,7 +345,9 @@ def values_from_logs() -> str:
         shown = []
         for cell in cells:
             errors = [abs(float(x["number"]) - float(x["truth"])) for x in cell if x["number"]]
-            without = f"; {len(cell) - len(errors)} without value" if len(errors) < len(cell) else ""
+            without = (
+                f"; {len(cell) - len(errors)} without value" if len(errors) < len(cell) else ""
+            )
             shown.append(f"{np.median(errors):.1f}{without}" if errors else "no value")
         lines.append([_TASKS[task], f"`{of}`", truth, *shown])
     return compact(["task", "policy of", "truth", *(f"`{x}`" for x in estimators)], lines)

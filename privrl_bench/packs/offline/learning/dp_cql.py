@@ -13,7 +13,7 @@ smooth L1 loss, and n = n_steps or fewer where the episode ends, the loss of a r
         Q <- AdamW along g;  target Q' <- Q' + tau (Q - Q')
 
 The second term lowers values of actions that users did not take, which nothing else corrects. A large n needs
-fewer rounds, and has the values of who acted for the next n steps. The policy is the action of the largest value.
+fewer rounds, and has the values of who acted for the next n steps. The policy takes the action of largest Q.
 
 Guarantee: (epsilon, delta) for one user with all their episodes, central, zero-out: a row is a function of one
 user's steps, of a random choice among them, and of released parameters; u is a function of public users' data.
