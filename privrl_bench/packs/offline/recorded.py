@@ -175,7 +175,7 @@ class RecordedUsers(Users):
         target = getattr(run.algo, "target", None)
         estimated = run.data.policy is not None and is_trained(run.data.policy)
         known = data.trajectories.behavior_probs is not None or estimated
-        if target not in (None, run.data.policy) and not known:
+        if evaluates(run) and target not in (None, run.data.policy) and not known:
             raise ConfigError(
                 "data.id",
                 f"{data.name} has no behaviour probabilities, which algo.target={target} needs: give them to "

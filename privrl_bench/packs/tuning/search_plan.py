@@ -309,7 +309,8 @@ def _is_greedy(parts: Plan) -> bool:
     if offered is None:
         return False
     first = parts.algo.actor(parts.algo.init(parts.streams))[:1]
-    states = torch.randn(1, 100, parts.spec.obs_dim, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    states = 4.0 * torch.rand(1, 100, parts.spec.obs_dim, generator=generator) - 2.0
     return bool((offered(first, states, 1).max(-1).values == 1.0).all())
 
 

@@ -3,7 +3,7 @@
 With G, M and c of `linear_model`, and e the standard deviation of a released number,
 
     repeat:  h_a = c_a + gamma M_a v,   theta_a = h_a + gamma v
-             q_a = phi . theta_a - pessimism e |G_a phi| sqrt(r_0^2 + gamma^2 n_0^2 |v|^2 + |h_a|^2)
+             q_a = phi . theta_a - pessimism e |G_a phi| sqrt(r_0^2 + gamma^2 n_0^2 |v|^2 + |h_a - r_1 k|^2)
              v <- least squares of max over a of q_a, clipped to possible values, on public states
 
 e |G_a phi| sqrt(...) is the standard deviation of phi . theta_a. The policy takes the action of the largest
@@ -34,10 +34,10 @@ _AVERAGED = 20  # last iterations, whose mean is the result
 def spread(h: Tensor, change: Tensor, reward: float) -> Tensor:
     """[A] standard deviation of phi . theta_a in units of e |G_a phi|, see the module.
 
-    theta_a changes by G_a (dR_a + gamma dN_a v - dS_a h_a), to first order.
+    theta_a changes by G_a (dR_a + gamma dN_a v - dS_a (h_a - r_1 k)), to first order.
 
     Args:
-        h: [A, d].
+        h: [A, d] h_a - r_1 k.
         change: [d] gamma n_0 v.
         reward: r_0.
     """
@@ -83,13 +83,13 @@ class DpLspi(LinearModel):
         """Weights [A K] of raw features, from released sums with noise of this standard deviation."""
         config, gamma = self.config, self.config.gamma
         G, M, c = self.model(found, std)
-        x, project = self._states, self.projection()
+        x, project, usual = self._states, self.projection(), self.usual()
         unsure = config.pessimism * self.deviation(std) * (x @ G).norm(dim=-1).mT  # [n, A]
         n_0, r_0 = float(self._units[1]), float(self._units[2])
         v, total = torch.zeros(self._d, dtype=torch.float64), torch.zeros_like(c.mT)
         for k in range(config.iterations):
             h = c + gamma * M @ v
-            q = x @ (h + gamma * v).mT - unsure * spread(h, gamma * n_0 * v, r_0)
+            q = x @ (h + gamma * v).mT - unsure * spread(h - usual, gamma * n_0 * v, r_0)
             v = project @ q.max(-1).values.clamp(*self._range)
             if k >= config.iterations - _AVERAGED:
                 total += project @ q / min(_AVERAGED, config.iterations)

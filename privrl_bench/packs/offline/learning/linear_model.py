@@ -6,16 +6,18 @@ the fewer, the fewer users, as noise hides more), and none whose variance is bel
 terminated step phi is 0. With w = 1 / (number of steps of the user), for each action a
 
     S_a = sum over the user's steps with a of w phi phi^T      N_a = sum w phi (phi' - phi)^T
-    R_a = sum w phi r
+    R_a = sum w phi (r - r_1)
 
 A user's row is (S_a, N_a / n_0, R_a / r_0), its length in units of the public users' median l_0, clipped to
-privacy.clip. n_0, r_0 and l_0 are computed from the public users. With s the standard deviation of the noise in
-a number of the mean over n users, S_a projected to positive semidefinite, and rho = ridge s sqrt(d),
+privacy.clip. n_0, r_0, l_0 and the mean reward r_1 are computed from the public users. With s the standard
+deviation of the noise in a number of the mean over n users, S_a projected to positive semidefinite, and
+rho = ridge s sqrt(d),
 
-    G_a = (S_a + rho I)^-1,  M_a = G_a N_a,  c_a = G_a R_a
+    G_a = (S_a + rho I)^-1,  M_a = G_a N_a,  c_a = r_1 k + G_a R_a,  phi . k the projection of 1
     action values of a function v of states, v(s) = phi(s) . v:   phi . (c_a + gamma M_a v + gamma v)
 
-With the ridge the model tends to "nothing changes", not to "the next value is 0".
+With the ridge the model tends to "nothing changes, the reward is r_1", not to "the next value and the reward
+are 0".
 
 Source: Wang 2018 (AdaSSP: noised sums and a ridge from the known noise), Rahimi and Recht 2007 (random Fourier
 features).
@@ -106,13 +108,16 @@ class LinearModel(Algorithm):
         self._mix = (vectors / size.clamp_min(1e-30).sqrt())[:, :d].float()
         self._public, self._d, count = len(lengths), d, context.spec.actions
         after = torch.where(public.terminated[:, None], 0.0, self._phi(public.next_obs))
-        columns = (self._phi(public.obs), after, public.actions, public.rewards, share.float())
+        # r_1
+        self._typical = float((public.rewards.double() * share).sum() / len(lengths))
+        rewards = public.rewards - self._typical
+        columns = (self._phi(public.obs), after, public.actions, rewards, share.float())
         episodes = zip(*(x.split(lengths.tolist()) for x in columns), strict=True)
         sums = [sums_of(count, *columns) for columns in episodes]
         found = SufficientSums(*(torch.stack(x) for x in zip(*sums, strict=True)))
         self._units = torch.ones(3)
         self._units[1] = float(found.N.norm() / found.S.norm()) or 1.0
-        self._units[2] = float(public.rewards.abs().max()) or 1.0
+        self._units[2] = float(rewards.abs().max()) or 1.0
         self._length = float(self._rows(found).norm(dim=-1).median()) or 1.0
         least, largest = float(public.rewards.min()), float(public.rewards.max())
         horizon = float(context.spec.max_episode_steps)
@@ -189,7 +194,8 @@ class LinearModel(Algorithm):
                 next_phi[other] = self._phi(ahead[other])
             next_phi[users.terminated[r, u, own]] = 0.0
             before[r, u, own], after[r, u, own] = phi[:-1], next_phi
-        found = sums_of(count, before, after, users.actions, users.rewards, share)
+        rewards = users.rewards - self._typical
+        found = sums_of(count, before, after, users.actions, rewards, share)
         return self._rows(found) / self._length
 
     def deviation(self, std: float) -> float:
@@ -207,7 +213,11 @@ class LinearModel(Algorithm):
         least = 1e-6 * size.mean(-1, keepdim=True)
         ridge = least.clamp_min(max(self.config.ridge * std * math.sqrt(self._d), 1e-30))
         G = (vectors / (size + ridge)[..., None, :]) @ vectors.mT
-        return LinearDynamics(G, G @ found.N, (G @ found.R[..., None])[..., 0])
+        return LinearDynamics(G, G @ found.N, self.usual() + (G @ found.R[..., None])[..., 0])
+
+    def usual(self) -> Tensor:
+        """[d] r_1 k."""
+        return self._typical * self.projection().sum(-1)
 
     def projection(self) -> Tensor:
         """[d, n] from values at the n public states to v."""
