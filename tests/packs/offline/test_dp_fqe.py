@@ -80,6 +80,14 @@ def test_the_error_is_that_of_values_with_noise_of_other_seeds():
     assert 0.5 < said / spread < 3.0  # chance is in what is said, and not in the seeds
 
 
+def test_what_noise_hides_is_taken_to_be_usual():
+    """With an endless ridge nothing changes, and every step pays the public users' mean."""
+    name = walk_logs("walks/b-v0", users=2000, known=False)  # it needs no behaviour probabilities
+    one = trained("dp_fqe", name, *FEW, "privacy.z=0.1", "algo.ridge=1e12")
+    expected = STEPS * one.parts.algo._typical
+    assert value_of(one)["eval/value"] == pytest.approx(expected, rel=0.1)
+
+
 def test_a_user_has_a_share_of_the_start_whatever_their_number_of_episodes():
     one = session("dp_fqe", walk_logs("walks/b-v0", episodes=3), *FEW)
     algo = one.parts.algo
