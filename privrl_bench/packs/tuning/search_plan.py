@@ -294,6 +294,13 @@ def _estimating(parts: Plan, config: RunConfig) -> Plan:
             "would score on users who train: give the search and tune.score parts of one dataset without "
             "common users, as data.part=1/2 and 2/2, and the same data.public",
         )
+    ours, own = parts.config.privacy, config.privacy
+    if _unit(score)[1:] != _unit(parts)[1:] or (ours.noise, ours.delta) != (own.noise, own.delta):
+        raise ConfigError(
+            "tune.score",
+            f"has another guarantee ({own.adjacency}, noise={own.noise}, delta={own.delta:g}) than the search "
+            f"({ours.adjacency}, noise={ours.noise}, delta={ours.delta:g}): make them equal",
+        )
     if hasattr(score.algo, "ratios") and parts.spec.max_episode_steps > 1 and _is_greedy(parts):
         raise ConfigError(
             "tune.score",

@@ -20,11 +20,15 @@ RUNS = "poisson(8), geometric(8), logarithmic(8), negative_binomial(8, 0.5), fix
 _SHAPES = {"poisson": math.inf, "geometric": 1.0, "logarithmic": 0.0}
 GRID = "grid"
 _SCORES = ("private", "public")
+# Words that a score cannot have of its own.
+_OF_SEARCH = re.compile(
+    r"\+{0,2}(privacy\.(?:z|epsilon|noise|delta)|budget|seed|search|resume|plan_only|hydra)\b"
+)
 _ASIDE = re.compile(
     r"\+{0,2}(log|hardware|seed)\b"
 )  # words that do not change a search, or are kept apart
 # Keys that say what a search is about; they are the same in all of its runs.
-COMMON = ("algo", "env", "privacy", "seed", "search", "resume", "plan_only", "plugins")
+COMMON = ("algo", "env", "privacy", "budget", "seed", "search", "resume", "plan_only", "plugins")
 _HYDRA = ("hydra.run.dir",)  # keys of Hydra that have an effect on a search
 COMMON_KEYS = ("population", "epsilon", "delta", "noise", "accountant", "adjacency", "noise_cohort")
 # A key that is drawn: `algo.lr=loguniform(1e-3, 1e-2)` and the like.
@@ -70,10 +74,10 @@ class TuneConfig(Section):
             )
         if self.scoring and any((self.score_users, self.score_range)):
             raise ConfigError("tune.score_range", "and tune.score_users are for tune.score=private")
-        if any(re.match(r"\+{0,2}privacy\.(z|epsilon)=", word) for word in self.scoring):
-            raise ConfigError(
-                "tune.score", "the search finds the noise of scores; tune.score_z sets it"
-            )
+        for word in self.scoring:
+            if own := _OF_SEARCH.match(word):
+                what = f"{own[1]} is that of the search; tune.score_z is the noise of scores"
+                raise ConfigError("tune.score", what)
         if self.public is not None and self.score != "public":
             raise ConfigError("tune.score", "a search on a public simulator has tune.score=public")
         if self.score == "private" and self.score_range is None:

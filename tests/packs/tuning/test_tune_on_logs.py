@@ -72,6 +72,13 @@ def test_greedy_policies_are_scored_by_fitted_q_evaluation(tmp_path):
         ([IS.replace("2/2", "3/4")], "tune.score: would score on users who train"),
         ([IS.replace("2/2", "2/2 data.public=0.2")], "tune.score: would score on users who train"),
         ([IS, "tune.score_range=[0,1]"], "tune.score_range: .*for tune.score=private"),
+        ([IS.replace("cap=4", "cap=4 privacy.adjacency=replace_one")], "another guarantee"),
+        (
+            [IS.replace("cap=4", "cap=4 privacy.noise=secure")],
+            "privacy.noise is that of the search",
+        ),
+        ([IS.replace("cap=4", "cap=4 plan_only=true")], "plan_only is that of the search"),
+        ([IS, "budget=choice(a,b)"], "budget.*: is the same in all runs"),
         (["tune.score=publc"], "tune.score: must be private, public, .*did you mean public"),
         (["tune.score='algo=dp_iss data.part=2/2'"], "tune.score: .*dp_iss"),
         (["tune.score='algo=dppg data.part=2/2'"], "tune.score: "),
