@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -63,31 +64,27 @@ def main() -> None:
     os.chdir(args.work)
     os.environ["MINARI_DATASETS_PATH"] = str(Path("datasets").resolve())
     for seed in args.seeds:
-        one = f"{args.task}/seed{seed}-v1"
-
-        def row(
-            made: Callable[[], list[str]], *key: str, task: str = args.task, n: int = seed
-        ) -> None:
-            if _missing(out, [task, str(n), *key]):
-                _add(out, [task, str(n), *key[:2], *made()])
-
-        logs = _logs(args.task, seed, policies, one)
-        row(lambda logs=logs: [f"{logs:.2f}", "", ""], "behaviour", "-")
+        name = f"{args.task}/seed{seed}-v1"
+        logs = _logs(args.task, seed, policies, name)
+        jobs: list[tuple[tuple[str, str, str], Callable[[], list[str]]]] = []
+        jobs.append((("behaviour", "-", ""), partial(_number, logs)))
         for algo in LEARNERS:
             for epsilon in EPSILONS:
-                run = (args.task, algo, epsilon, seed, one)
-                row(lambda run=run: [f"{_return(*run):.2f}", "", ""], algo, epsilon)
+                learned = partial(_return, args.task, algo, epsilon, seed, name)
+                jobs.append(((algo, epsilon, ""), learned))
         for of in VALUED:
-            for name in ESTIMATORS:
-                run = (args.task, name, of, seed, one)
-                row(lambda run=run: _value(*run), name, "1", of)
+            for estimator in ESTIMATORS:
+                valued = partial(_value, args.task, estimator, of, seed, name)
+                jobs.append(((estimator, "1", of), valued))
+        for key, made in jobs:
+            if _missing(out, [args.task, str(seed), *key]):
+                _add(out, [args.task, str(seed), *key[:2], *made()])
 
 
 def _missing(out: Path, key: list[str]) -> bool:
-    if not out.exists():
-        return True
-    rows = [[*row[:4], *row[5:6]] for row in csv.reader(out.open())]
-    return [*key, *([""] * (5 - len(key)))] not in rows
+    return not out.exists() or key not in [
+        [*row[:4], row[5]] for row in csv.reader(out.open(newline=""))
+    ]
 
 
 def _add(out: Path, row: list[str]) -> None:
@@ -97,6 +94,11 @@ def _add(out: Path, row: list[str]) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerows([row] if file.tell() else [NAMES, row])
     print(*row, flush=True)
+
+
+def _number(found: float) -> list[str]:
+    """The columns of a number that is no estimate."""
+    return [f"{found:.2f}", "", ""]
 
 
 def _logs(task: str, seed: int, policies: list[str], name: str) -> float:
@@ -126,10 +128,10 @@ def _learned(task: str, algo: str, epsilon: str, seed: int, name: str) -> str:
     return str(pb.run([*words, "eval.every=0"], quiet=True).folder)
 
 
-def _return(task: str, algo: str, epsilon: str, seed: int, name: str) -> float:
+def _return(task: str, algo: str, epsilon: str, seed: int, name: str) -> list[str]:
     """Greedy return over 100 episodes."""
     folder = _learned(task, algo, epsilon, seed, name)
-    return pb.evaluate(folder, env=TASKS[task], greedy=True, episodes=100).mean
+    return _number(pb.evaluate(folder, env=TASKS[task], greedy=True, episodes=100).mean)
 
 
 def _value(task: str, estimator: str, of: str, seed: int, name: str) -> list[str]:
