@@ -264,10 +264,13 @@ def as_shipped(algo, sets, texts):
         return compose([f"algo={algo}", *few, f"algo.policy={POLICY}", "rounds=8"])
     if algo in TABULAR:
         return swim(f"algo={algo}")
-    if algo_schema(algo).traits.releases in ("values", "estimate"):
+    traits = algo_schema(algo).traits
+    if traits.data == (Data.RECORDED,) and traits.actions is Actions.DISCRETE:
+        few = [] if traits.one_cohort else ["privacy.users_per_round=10"]
+        few += ["algo.target=uniform"] if traits.releases == "estimate" else []
+        return logged(algo, walks(), *few)
+    if traits.releases in ("values", "estimate"):
         return chained(f"algo={algo}")
-    if algo == "dp_lspi":
-        return logged(algo, walks())
     if Data.TEXTS in algo_schema(algo).traits.data:
         few = ("env.text.min_characters=0", "env.text.holdout=8", "env.text.new_tokens=6")
         few = (*few, "privacy.users_per_round=3", "eval.episodes=1", "env.text.prompt_tokens=[1,4]")

@@ -71,7 +71,9 @@ def test_released_metrics_do_not_depend_on_the_draw(sets):
     # Texts come in cohorts of fixed size, in the order of arrival: nothing is drawn. Nothing here is invalid.
     # algo=mean_return has a test of its own. With env=logs and dp_is all users take part.
     others = {"eval/kl", "eval/perplexity", "eval/invalid_episodes", "release/mean_return"}
-    others |= {f"eval/{name}" for name in ("agreement", "behavior", "clipped", "ratio")}
+    others |= {
+        f"eval/{name}" for name in ("agreement", "behavior", "clipped", "ratio", "value_error")
+    }
     others |= {"eval/value_low", "eval/value_high"}
     assert released - seen == others
 

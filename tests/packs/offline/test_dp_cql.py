@@ -140,7 +140,7 @@ def test_under_privacy_it_goes_to_the_right_and_its_policy_is_of_use(tmp_path, m
     monkeypatch.chdir(tmp_path)
     name = walk_logs("walks/b-v0", users=1500)
     words = ["algo=dp_cql", "env=logs", f"data.id={name}", "log=none", "privacy.epsilon=5"]
-    run = pb.run([*words, "data.public=0.1", "algo.gamma=0.8", "rounds=200", "algo.hidden=[8]"])
+    run = pb.run([*words, "data.public=0.1", "algo.gamma=0.8", "rounds=200", "algo.n_steps=3"])
     assert (run.guarantee_status, run.summary["measure"]) == ("formal", "agreement")
     assert run.epsilon == pytest.approx(5.0, rel=0.01)
     policy = pb.load_policy(run.folder)
