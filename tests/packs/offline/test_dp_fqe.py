@@ -80,6 +80,16 @@ def test_the_error_is_that_of_values_with_noise_of_other_seeds():
     assert 0.5 < said / spread < 3.0  # chance is in what is said, and not in the seeds
 
 
+def test_values_are_possible_ones_whatever_the_noise():
+    name = walk_logs("walks/b-v0", users=2000)
+    words = (*FEW, "algo.gamma=1", "algo.ridge=0.01", "privacy.z=100")
+    one = trained("dp_fqe", name, *words, seeds=range(8))
+    values = [value_of(one, r)["eval/value"] for r in range(8)]
+    assert min(values) >= 0.0
+    assert max(values) <= STEPS  # rewards are 0 and 1
+    assert len({round(v, 3) for v in values}) > 4
+
+
 def test_what_noise_hides_is_taken_to_be_usual():
     """With an endless ridge nothing changes, and every step pays the public users' mean."""
     name = walk_logs("walks/b-v0", users=2000, known=False)  # it needs no behaviour probabilities

@@ -29,6 +29,7 @@ from privrl_bench.privacy.contribution import Contribution, Released
 from privrl_bench.types import State, UserBatch
 
 _AVERAGED = 20  # last iterations, whose mean is the result
+_ROOM = 1.0  # of the range of values, beyond it on both sides: a clip at its ends bends the values within
 
 
 def spread(h: Tensor, change: Tensor, reward: float) -> Tensor:
@@ -58,6 +59,9 @@ class DpLspi(LinearModel):
     def __init__(self, config: DpLspiConfig, context: AlgorithmContext):
         super().__init__(config, context)
         self.policy = self._basis
+        low, high = self._possible
+        room = _ROOM * (high - low)
+        self._range = low - room, high + room
 
     def init(self, streams: list[Streams]) -> State:
         """See `Algorithm.init`: action values of zero."""

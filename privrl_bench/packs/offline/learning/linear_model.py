@@ -41,7 +41,6 @@ from privrl_bench.types import UserBatch
 
 _STATES = 3000  # of public users, on which values are projected
 _SMALL = 1e-4  # ridge of that projection, relative
-_ROOM = 1.0  # of the range of values, beyond it on both sides: a clip at its ends bends the values within
 _INDEPENDENT = 1e-4  # least variance of a component, relative to the largest
 
 
@@ -123,9 +122,7 @@ class LinearModel(Algorithm):
         horizon = float(context.spec.max_episode_steps)
         if config.gamma < 1:
             horizon = min(horizon, 1.0 / (1.0 - config.gamma))
-        low, high = min(least, 0.0) * horizon, max(largest, 0.0) * horizon
-        room = _ROOM * (high - low)
-        self._range = low - room, high + room
+        self._possible = min(least, 0.0) * horizon, max(largest, 0.0) * horizon
         # At fixed distances they could all be of one time of the episodes.
         self._observed = public.obs[torch.from_numpy(fixed_order(len(public.obs))[:_STATES].copy())]
         self._unseen = sorted(set(range(count)) - set(public.actions.long().tolist()))

@@ -6,11 +6,12 @@ most steps of an episode,
     repeat T times from v = 0:
         q_a = phi . (c_a + gamma M_a v + gamma v)
         v <- least squares of sum over a of pi(a | s) q_a(s), clipped to possible values, on public states
-    value = v . f,  f the mean of phi over the users' first states
+    value = v . f, clipped, f the mean of phi over the users' first states
 
 f is a second block of the release: a user's mean of phi over the first states of their episodes, in units of
 the public users' largest length (a clipped start would be another start), clipped to privacy.clip. T is that of
-the environment, also where the logs were cut before.
+the environment, also where the logs were cut before. The range of possible values is from the public users'
+rewards.
 
 The error that is printed is the standard deviation of the value when noise as large as that of a released
 number, by noise and by chance, is added to the release 50 times. It does not contain what the features cannot
@@ -132,8 +133,11 @@ class DpFqe(LinearModel):
         uniform = torch.from_numpy(((raw >> np.uint64(11)) + 0.5) / 2.0**53)
         again = released.double() + spread * torch.special.ndtri(uniform)
         unit = self._context.env.reward_unit  # type: ignore[union-attr]
-        values = unit * self.value(torch.cat([released.double()[None], again]), std)
-        found = {"eval/value": float(values[0]), "eval/value_error": float(values[1:].std())}
+        values = self.value(torch.cat([released.double()[None], again]), std)
+        found = {
+            "eval/value": unit * float(values[0].clamp(*self._possible)),
+            "eval/value_error": unit * float(values[1:].std()),
+        }
         return found, "it is not finite"
 
     def value(self, released: Tensor, std: float) -> Tensor:
@@ -144,7 +148,7 @@ class DpFqe(LinearModel):
         v = torch.zeros(len(released), 1, self._d, dtype=torch.float64)
         for _ in range(self._context.spec.max_episode_steps):
             theta = c + gamma * (M @ v[..., None])[..., 0] + gamma * v  # [B, A, d]
-            q = (self._acts * (x @ theta.mT)).sum(-1).clamp(*self._range)  # [B, n]
+            q = (self._acts * (x @ theta.mT)).sum(-1).clamp(*self._possible)  # [B, n]
             v = (q @ project.mT)[:, None]
         return (v[:, 0] * start * self._short).sum(-1)
 
