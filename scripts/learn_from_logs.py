@@ -146,6 +146,8 @@ def _value(task: str, estimator: str, of: str, seed: int, name: str) -> list[str
         summary = pb.run([*words, *target], quiet=True).summary
         place = summary["value"]["mean"] if "value" in summary else summary["mspbe"]["value"]
         found = f"{place:.5g}"
+    except pb.RunInterrupted:
+        raise
     except pb.RunFailed:  # the logs do not cover the policy
         found = ""
     return [found, of, f"{truth:.5g}"]

@@ -412,7 +412,9 @@ def run_canaries(
 
 def _one_cohort(config: RunConfig, scores: int) -> RunConfig:
     """The same with room for so many canaries in its one round, which has all there are."""
-    users = max(scores, config.privacy.population or 0)
+    users = config.privacy.population
+    if kind_of(config).in_environments:  # a dataset has its own number
+        users = max(scores, users or 0)
     return replace(config, privacy=replace(config.privacy, users_per_round=1, population=users))
 
 

@@ -144,7 +144,8 @@ def shrunk(config: RunConfig, attack: str, given: set[str]) -> tuple[RunConfig, 
     users = min(small.users, 4) if kind.scarce and attack == "canary" else small.users
     if config.algo.traits.one_cohort:
         cuts.config = replace(config, privacy=replace(config.privacy, users_per_round=1))
-        cuts.put("privacy", population=users)
+        if kind.in_environments:
+            cuts.put("privacy", population=users)
     elif not rules(config.privacy).sampler.every_round:
         cuts.put("privacy", users_per_round=users)
     cuts.put("algo", **dict.fromkeys(kind.sized, small.users))

@@ -72,6 +72,7 @@ class RecordedUsers(Users):
     relations = ("zero_out", "replace_one", "any_trajectory_pair")
     from_data = True
     in_environments = False
+    simulator = False
     listed = True
     refusals = (_policy, one_release, _scaling, _population, segments_unbounded)
     reads = ("data.",)

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from walk_logs import SIDE, config_of, session, trained, walk_logs
 
 import privrl_bench as pb
+from privrl_bench.audit.canary import claim_of, run_canaries
 from privrl_bench.audit.leaks import find_leaks
+from privrl_bench.audit.lower_bound import Options, attacked_runs
 from privrl_bench.errors import ConfigError
 from privrl_bench.packs.offline.learning.action_values import ActionValuePolicy
 from privrl_bench.packs.offline.learning.dp_lspi import spread
@@ -21,6 +23,7 @@ from privrl_bench.training.plan import make_plan
 from privrl_bench.types import EnvSpec
 
 OPEN = ("privacy.z=0", "privacy.clip=1000")
+OWN = {"dp_lspi": ("algo.features=8",), "dp_cql": ("privacy.users_per_round=4",)}
 SPEC = EnvSpec("walk", 2, True, 3, 12)
 
 
@@ -199,6 +202,21 @@ def test_it_opens_no_path_around_the_gate():
     config = config_of("dp_lspi", walk_logs("walks/b-v0", users=60), "algo.features=4")
     report = find_leaks(config, late=False)
     assert report.verdict() == "formal: no path around the gate", report.lines()
+
+
+@pytest.mark.parametrize("algo", ["dp_lspi", "dp_cql"])
+def test_canaries_among_the_users_of_a_dataset(algo):
+    """z = 1: 4.377 at delta 1e-5 (Balle and Wang 2018)."""
+    name = walk_logs("walks/b-v0", users=400)
+    config = config_of(algo, name, "privacy.z=1", *OWN[algo])
+    ((run, _),) = attacked_runs(config, Options(attack="canary"), set()).values()
+    found = run_canaries(run, 200, 4, lambda line: None)
+    assert found.scores.size >= 200
+    assert not found.problems
+    assert claim_of(found)[0] == pytest.approx(4.3772, abs=1e-3)
+    inside, outside = found.split()
+    assert found.mu == 1.0
+    assert 0.5 < inside.mean() - outside.mean() < 1.5
 
 
 def test_the_noise_of_a_release_is_what_epsilon_is_computed_from():
