@@ -29,7 +29,7 @@ TASKS = {
     "dosing0": ["env=dosing0", LEVELS],
 }
 EPSILONS = ("1", "3", "10", "inf")
-LEARNERS = ("dp_bc", "dp_lspi", "dp_cql")
+LEARNERS = ("dp_bc", "dp_lspi", "dp_cql", "primorl")
 VALUED = ("dp_bc", "dp_cql")
 # Public ranges of discounted returns, with room for weighted ones.
 RANGES = {

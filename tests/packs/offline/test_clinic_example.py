@@ -41,6 +41,7 @@ def test_the_recorded_probabilities_are_those_of_the_clinic():
     assert made["reward"].sum() / 20_000 == pytest.approx(again["value"], rel=0.15)
 
 
+@pytest.mark.slow
 def test_the_page_is_run(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
     monkeypatch.chdir(tmp_path)

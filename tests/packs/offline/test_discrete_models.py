@@ -72,6 +72,7 @@ def test_the_models_see_which_action_was_chosen_and_rollouts_begin_again():
     assert set(found.action.unique().tolist()) <= {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_primorl_learns_to_go_right_from_discrete_logs(tmp_path, monkeypatch):
     """Rewards are paid on arrival alone, where the episode ends."""
     monkeypatch.chdir(tmp_path)

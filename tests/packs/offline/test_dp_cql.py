@@ -110,6 +110,7 @@ def values_of(one):
     return algo.policy.net.forward(q, places(one))[0] * algo._unit
 
 
+@pytest.mark.slow
 def test_values_without_noise_are_those_of_value_iteration():
     """In the walk the optimal value is gamma to the number of steps that are left, less one."""
     words = (
@@ -125,6 +126,7 @@ def test_values_without_noise_are_those_of_value_iteration():
     np.testing.assert_allclose(values_of(one).max(-1).values, expected, atol=0.15)
 
 
+@pytest.mark.slow
 def test_the_conservative_term_lowers_what_was_not_done():
     """Who acted went right in 97 of 100 steps."""
     name = walk_logs("walks/b-v0", right=0.97)

@@ -70,6 +70,7 @@ def test_another_policy_than_who_acted_has_its_own_value(tmp_path, monkeypatch):
     assert "add its" in str(pb.explain(run.folder))
 
 
+@pytest.mark.slow
 def test_the_error_is_that_of_values_with_noise_of_other_seeds():
     name = walk_logs("walks/b-v0", users=2000)
     words = ("algo.target=uniform", "algo.features=6", "algo.gamma=0.8", "privacy.z=4")

@@ -119,6 +119,7 @@ def test_both_parts_are_charged_to_a_budget(tmp_path):
     assert sorted(parts) == ["1/2", "1/2", "2/2", "2/2"]
 
 
+@pytest.mark.slow
 def test_a_search_on_logs_opens_no_path_around_the_gate():
     report = pb.tune_leaks(cloning(IS, "privacy.z=2"))
     assert report.report.verdict() == "formal: no path around the gate", report.report.lines()
