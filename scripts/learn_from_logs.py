@@ -37,10 +37,12 @@ RANGES = {
     "acrobot": ["algo.center=-50", "privacy.clip=100"],
     "dosing0": ["algo.center=0", "privacy.clip=200"],
 }
+# The logs are imported with 500 steps, an upper bound; `dp_fqe` counts all steps of an episode.
+STEPS = {"dosing0": ["env.max_episode_steps=143"]}
 ESTIMATORS = {
     "dp_is": lambda task: ["algo=dp_is", *RANGES[task]],
     "dp_is, weighted": lambda task: ["algo=dp_is", "algo.estimator=weighted", *RANGES[task]],
-    "dp_fqe": lambda task: ["algo=dp_fqe"],
+    "dp_fqe": lambda task: ["algo=dp_fqe", *STEPS.get(task, [])],
     "dp_lstd": lambda task: ["algo=dp_lstd", "algo.features=linear"],
     "gpope": lambda task: ["algo=gpope", "algo.features=linear"],
 }
@@ -56,10 +58,8 @@ def main() -> None:
     parser.add_argument("--policies", nargs="+", required=True, help="of make_logs.py")
     parser.add_argument("--seeds", nargs="+", type=int, required=True)
     args = parser.parse_args()
-    policies, out = (
-        [str(Path(p).resolve()) if Path(p).exists() else p for p in args.policies],
-        args.out.resolve(),
-    )
+    policies = [str(Path(p).resolve()) if Path(p).exists() else p for p in args.policies]
+    out = args.out.resolve()
     args.work.mkdir(parents=True, exist_ok=True)
     os.chdir(args.work)
     os.environ["MINARI_DATASETS_PATH"] = str(Path("datasets").resolve())
@@ -69,16 +69,15 @@ def main() -> None:
         jobs: list[tuple[tuple[str, str, str], Callable[[], list[str]]]] = []
         jobs.append((("behaviour", "-", ""), partial(_number, logs)))
         for algo in LEARNERS:
-            for epsilon in EPSILONS:
-                learned = partial(_return, args.task, algo, epsilon, seed, name)
-                jobs.append(((algo, epsilon, ""), learned))
+            learned = partial(_return, args.task, algo)
+            jobs += [((algo, x, ""), partial(learned, x, seed, name)) for x in EPSILONS]
         for of in VALUED:
             for estimator in ESTIMATORS:
-                valued = partial(_value, args.task, estimator, of, seed, name)
-                jobs.append(((estimator, "1", of), valued))
-        for key, made in jobs:
+                job = partial(_value, args.task, estimator, of, seed, name)
+                jobs.append(((estimator, "1", of), job))
+        for key, job in jobs:
             if _missing(out, [args.task, str(seed), *key]):
-                _add(out, [args.task, str(seed), *key[:2], *made()])
+                _add(out, [args.task, str(seed), *key[:2], *job()])
 
 
 def _missing(out: Path, key: list[str]) -> bool:

@@ -36,6 +36,17 @@ class Bounds(NamedTuple):
         return np.asarray(self.centre + self.half * cut)
 
 
+def is_greedy(probabilities: Callable[[Tensor], Tensor], obs_dim: int) -> bool:
+    """Whether a policy takes one action for sure, in 100 states drawn from [-2, 2].
+
+    Args:
+        probabilities: from observations [n, D] to those of the actions [n, A].
+        obs_dim: D.
+    """
+    states = 4.0 * torch.rand(100, obs_dim, generator=torch.Generator().manual_seed(0)) - 2.0
+    return bool((probabilities(states).max(-1).values == 1.0).all())
+
+
 class Policy(Protocol):
     """Interface of policies for collectors and algorithms. N parameter vectors, B observations of each."""
 

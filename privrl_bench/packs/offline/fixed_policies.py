@@ -95,11 +95,6 @@ class FixedPolicy:
         """Return action probabilities [..., A] of raw observations [..., D], in the precision of `obs`."""
         return self.rule(obs.double()).to(obs.dtype)
 
-    def is_greedy(self, obs_dim: int) -> bool:
-        """Whether it takes one action for sure, in 100 states drawn from [-1, 1]."""
-        states = 2.0 * torch.rand(100, obs_dim, generator=torch.Generator().manual_seed(0)) - 1.0
-        return bool((self.probabilities(states).max(-1).values == 1.0).all())
-
     def draws(self, generator: torch.Generator, steps: int) -> Tensor:
         """Return the random numbers [T] of one episode, for `begin`."""
         return torch.rand(steps, generator=generator, dtype=torch.float64)

@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from privrl_bench.algorithms.evaluation.evaluation_settings import MeanReturnConfig
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
@@ -23,6 +21,7 @@ from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.evaluation import evaluator_of
 from privrl_bench.kernels.machine import check_hardware
 from privrl_bench.metrics import shown_epsilon
+from privrl_bench.models.policy import is_greedy
 from privrl_bench.packs.tuning.best_of_runs import RunCount, profile_epsilon
 from privrl_bench.packs.tuning.settings import Search, split
 from privrl_bench.privacy.account import Account, planned_account
@@ -311,14 +310,11 @@ def _estimating(parts: Plan, config: RunConfig) -> Plan:
 
 
 def _is_greedy(parts: Plan) -> bool:
-    """Whether the first policy of a run takes one action for sure, in 100 states."""
+    """Whether the first policy of a run takes one action for sure."""
     offered = getattr(parts.algo.policy, "probabilities", None)
-    if offered is None:
-        return False
     first = parts.algo.actor(parts.algo.init(parts.streams))[:1]
-    generator = torch.Generator().manual_seed(0)
-    states = 4.0 * torch.rand(1, 100, parts.spec.obs_dim, generator=generator) - 2.0
-    return bool((offered(first, states, 1).max(-1).values == 1.0).all())
+    size = parts.spec.obs_dim
+    return offered is not None and is_greedy(lambda obs: offered(first, obs[None], 1)[0], size)
 
 
 # --- costs

@@ -43,6 +43,7 @@ from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.evaluator import BackgroundEvaluator, Evaluator, NumbersEvaluation
 from privrl_bench.evaluation.objective import VALUE
 from privrl_bench.functional.rng import Streams
+from privrl_bench.models.policy import is_greedy
 from privrl_bench.packs.offline.fixed_policies import FixedPolicy, is_given, is_trained
 from privrl_bench.packs.offline.ope.linear_evaluation import (
     ActingPolicy,
@@ -150,7 +151,8 @@ class DpIs(Algorithm):
         unit = Unit(f"{who}: all trajectories, each of at most {steps} steps, used once", 1)
         plain = config.estimator == "per_decision"  # the other divides by the mean ratio
         warning = ""
-        if self._target is not None and self._target.is_greedy(context.spec.obs_dim) and steps > 1:
+        target, size = self._target, context.spec.obs_dim
+        if target is not None and steps > 1 and is_greedy(target.probabilities, size):
             warning = (
                 f"algo.target is greedy: only episodes with all of its actions, of up to {steps}, have "
                 "weight, and epsilon is spent even if there is no value"
