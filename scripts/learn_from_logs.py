@@ -69,8 +69,9 @@ def main() -> None:
         jobs: list[tuple[tuple[str, str, str], Callable[[], list[str]]]] = []
         jobs.append((("behaviour", "-", ""), partial(_number, logs)))
         for algo in LEARNERS:
-            learned = partial(_return, args.task, algo)
-            jobs += [((algo, x, ""), partial(learned, x, seed, name)) for x in EPSILONS]
+            jobs += [
+                ((algo, x, ""), partial(_return, args.task, algo, x, seed, name)) for x in EPSILONS
+            ]
         for of in VALUED:
             for estimator in ESTIMATORS:
                 job = partial(_value, args.task, estimator, of, seed, name)
