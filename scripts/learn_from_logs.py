@@ -69,13 +69,12 @@ def main() -> None:
         jobs: list[tuple[tuple[str, str, str], Callable[[], list[str]]]] = []
         jobs.append((("behaviour", "-", ""), partial(_number, logs)))
         for algo in LEARNERS:
-            jobs += [
-                ((algo, x, ""), partial(_return, args.task, algo, x, seed, name)) for x in EPSILONS
-            ]
+            for x in EPSILONS:
+                jobs.append(((algo, x, ""), partial(_return, args.task, algo, x, seed, name)))
         for of in VALUED:
             for estimator in ESTIMATORS:
-                job = partial(_value, args.task, estimator, of, seed, name)
-                jobs.append(((estimator, "1", of), job))
+                valued = partial(_value, args.task, estimator, of, seed, name)
+                jobs.append(((estimator, "1", of), valued))
         for key, job in jobs:
             if _missing(out, [args.task, str(seed), *key]):
                 _add(out, [args.task, str(seed), *key[:2], *job()])
