@@ -220,7 +220,7 @@ def score_config(
 ) -> RunConfig:
     """The run that scores a policy: of the words of `tune.score`, or one release of `algo=mean_return`."""
     if search.tune.scoring:
-        policy = policy or "uniform"
+        policy = (policy or "uniform").replace("'", r"\'")
         more = [f"algo.target='{policy}'", f"privacy.z={z:.12g}", "log.wandb=none"]
         shared = [word for word in search.words if _SHARED.match(word)]
         try:
@@ -312,9 +312,10 @@ def _estimating(parts: Plan, config: RunConfig) -> Plan:
 def _is_greedy(parts: Plan) -> bool:
     """Whether the first policy of a run takes one action for sure."""
     offered = getattr(parts.algo.policy, "probabilities", None)
+    if offered is None:
+        return False
     first = parts.algo.actor(parts.algo.init(parts.streams))[:1]
-    size = parts.spec.obs_dim
-    return offered is not None and is_greedy(lambda obs: offered(first, obs[None], 1)[0], size)
+    return is_greedy(lambda obs: offered(first, obs[None], 1)[0], parts.spec.obs_dim)
 
 
 # --- costs

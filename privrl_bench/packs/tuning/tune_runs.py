@@ -65,8 +65,8 @@ def search(words: Sequence[str], say: Callable[[str], None]) -> Outcome:
         ConfigError: bad input; nothing was trained.
     """
     given = [word for word in words if word.lstrip("+").partition("=")[0] != FOLDER]
-    places = [word.partition("=")[2] for word in words if word not in given]
-    if places and not places[-1].strip("'\""):
+    places = [word.partition("=")[2].strip("'\"") for word in words if word not in given]
+    if places and not places[-1]:
         raise ConfigError(FOLDER, "must not be empty; give a folder")
     plan = plan_search(read_search(given))
     config = plan.runs[0].given[0]

@@ -57,10 +57,11 @@ def test_the_score_is_the_value_on_users_who_do_not_train(tmp_path):
 
 def test_greedy_policies_are_scored_by_fitted_q_evaluation(tmp_path):
     own = ["algo.features=6", "algo.gamma=0.9", "algo.ridge=choice(1,1000)", FQE]
-    own += ["privacy.epsilon=8", "tune.score_z=1", f"hydra.run.dir={tmp_path / 's'}"]
+    folder = tmp_path / "it's"
+    own += ["privacy.epsilon=8", "tune.score_z=1", f'hydra.run.dir="{folder}"']
     found = pb.tune(words("dp_lspi", *own), quiet=True)
     assert found.epsilon <= 8.0
-    values = [pb.load_run(x).final_value for x in (tmp_path / "s/trials").glob("*/score")]
+    values = [pb.load_run(x).final_value for x in (folder / "trials").glob("*/score")]
     assert found.summary["search"]["score"] == max(values)
 
 
