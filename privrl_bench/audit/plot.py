@@ -35,7 +35,7 @@ def audit_figure(findings: Sequence[Finding], title: str, path: Path) -> None:
     panels = len(shown) + 1
     columns = min(panels, 2)
     rows = -(-panels // columns)
-    height = max(2.4, 1.0 + 0.18 * bars) if rows == 1 else 2.4
+    height = max(2.6, 1.2 + 0.18 * bars) if rows == 1 else 2.6
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(WIDTH * columns, height * rows), layout="constrained")
         FigureCanvasAgg(figure)
@@ -60,7 +60,9 @@ def _histogram(axes: Any, finding: Finding) -> None:
         (finding.inside, "with the user", PALETTE[1], finding.mu or 0.0),
     ):
         label = f"{label} ({len(scores)})"
-        axes.hist(scores, edges, density=True, alpha=0.45, color=colour, label=label)
+        axes.hist(
+            scores.clip(low, high), edges, density=True, alpha=0.45, color=colour, label=label
+        )
         if finding.mu is not None:
             axes.plot(x, norm.pdf(x, finding.start + shift), color=colour, linewidth=1.1)
     if finding.mu is not None:
@@ -71,7 +73,7 @@ def _histogram(axes: Any, finding: Finding) -> None:
     axes.set_title(finding.attack)
     axes.set_xlabel("score, in standard deviations of the noise")
     axes.set_ylabel("density")
-    axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.16), ncols=2)
+    axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.22), ncols=2)
 
 
 def _bars(axes: Any, findings: Sequence[Finding]) -> None:
@@ -88,7 +90,7 @@ def _bars(axes: Any, findings: Sequence[Finding]) -> None:
         at, claimed = zip(*claims, strict=True)
         ends = np.subtract(at, 0.42), np.add(at, 0.42)
         axes.vlines(claimed, *ends, color="black", linewidth=1.5, label="claimed epsilon")
-        axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.16))
+        axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.22))
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
     axes.set_xlim(left=0.0)
