@@ -56,13 +56,11 @@ def _histogram(axes: Any, finding: Finding) -> None:
     edges = np.linspace(low, high, int(np.clip(len(both) ** 0.5 / 2, 10, 60)))
     x = np.linspace(low, high, 200)
     for scores, label, colour, shift in (
-        (finding.outside, "without the user", PALETTE[0], 0.0),
-        (finding.inside, "with the user", PALETTE[1], finding.mu or 0.0),
+        (finding.outside.clip(low, high), "without the user", PALETTE[0], 0.0),
+        (finding.inside.clip(low, high), "with the user", PALETTE[1], finding.mu or 0.0),
     ):
         label = f"{label} ({len(scores)})"
-        axes.hist(
-            scores.clip(low, high), edges, density=True, alpha=0.45, color=colour, label=label
-        )
+        axes.hist(scores, edges, density=True, alpha=0.45, color=colour, label=label)
         if finding.mu is not None:
             axes.plot(x, norm.pdf(x, finding.start + shift), color=colour, linewidth=1.1)
     if finding.mu is not None:
