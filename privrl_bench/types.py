@@ -92,6 +92,7 @@ class UserBatch:
         numbers: [R, U] number of the user, -1 for an empty slot, where users are declared by the
             environment, come from a dataset or return; None for users who are simulated and act once.
         first: slot of the first user in the round.
+        counted: their random numbers come from counters (`functional/rng.UserCounters`), on their device.
     """
 
     obs: Tensor
@@ -106,6 +107,7 @@ class UserBatch:
     behavior_probs: Tensor | None = None
     numbers: Tensor | None = None
     first: int = 0
+    counted: bool = False
 
 
 @dataclass
@@ -172,6 +174,10 @@ class State:
 
     round: int
     tensors: dict[str, Tensor]
+
+    def to(self, device: str) -> State:
+        """The state on a device; itself if it is there."""
+        return State(self.round, {name: x.to(device) for name, x in self.tensors.items()})
 
     def clone(self) -> State:
         """A copy that shares no memory."""

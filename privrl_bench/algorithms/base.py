@@ -15,7 +15,7 @@ from torch import Tensor
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.config.traits import Actions
 from privrl_bench.errors import ConfigError
-from privrl_bench.functional.rng import Draw, Streams
+from privrl_bench.functional.rng import Draw, Streams, uniform
 from privrl_bench.models.policy import Policy
 from privrl_bench.privacy.contribution import Block, Contribution, Released
 from privrl_bench.privacy.guarantee import Unit
@@ -252,6 +252,9 @@ def user_draws(
 ) -> list[Tensor]:
     """Random numbers of the users of a batch, of each replica; see `Streams.per_user`."""
     slots = range(users.first, users.first + users.valid.shape[1])
+    if users.counted:
+        counters = [s.counters(name, slots, users.obs.device, round_index) for s in streams]
+        return [draw(one, len(slots)) for one in counters]
     numbers = [None] * len(streams) if users.numbers is None else users.numbers.tolist()
     return [
         s.per_user(name, round_index, slots, who, draw)
@@ -285,12 +288,13 @@ def step_order(
         streams,
         "user_update",
         round_index,
-        lambda g, n: torch.rand(epochs, n, steps, generator=g),
+        lambda g, n: uniform(g, epochs, n, steps),
     )
     scores = torch.stack(drawn, dim=1)  # [E, R, U, T]
-    order = scores.masked_fill(~users.mask, 2.0).argsort(dim=-1)
+    order = scores.masked_fill(~users.mask, 2.0).argsort(dim=-1, stable=True)
     own = users.mask.sum(-1).clamp_min(1)[..., None]  # [R, U, 1]
-    position = torch.arange(size * minibatches).expand(replicas, count, -1) % own
+    place = torch.arange(size * minibatches, device=own.device)
+    position = place.expand(replicas, count, -1) % own
     order = order.gather(-1, position.expand(epochs, -1, -1, -1))
     return order.reshape(epochs, replicas * count, minibatches, size)
 

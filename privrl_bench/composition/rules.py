@@ -8,6 +8,7 @@ from __future__ import annotations
 from privrl_bench import envs
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.config.traits import Draws
+from privrl_bench.envs.backends import check_backend, on_device
 from privrl_bench.errors import ConfigError, refuse, require_among, require_choice
 from privrl_bench.privacy.rules import check, drawing, rules, taking
 from privrl_bench.users import kind_of
@@ -113,4 +114,27 @@ def _device(run: RunConfig) -> None:
     )
 
 
-RULES = (_kind, _users, _mechanism, _sampling, _unit, _scaling, _fit_population, _noise, _device)
+def _backend(run: RunConfig) -> None:
+    """Users are simulated on a device only where the whole round is there."""
+    env, algo = run.env, run.algo
+    check_backend(env)
+    if not on_device(env):
+        return
+    why = ""
+    if not algo.traits.device_rounds:
+        why = f"algo={algo.name} trains users whom the CPU simulates"
+    elif env.user == "segment":
+        why = "its users start from a reset, unlike those of env.user=segment"
+    elif "running" in (env.obs_scaling, env.reward_scaling):
+        why = "it keeps no running statistics"
+    elif rules(run.privacy).mechanism.on_devices:
+        why = (
+            f"noise on users' own devices (privacy.mechanism={run.privacy.mechanism}) is on the CPU"
+        )
+    refuse(bool(why), "env.backend", f"is {env.backend}, but {why}; use auto")
+
+
+RULES = (
+    *(_kind, _users, _mechanism, _sampling, _unit, _scaling, _fit_population, _noise, _device),
+    _backend,
+)

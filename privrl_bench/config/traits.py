@@ -64,6 +64,7 @@ class Traits:
         releases: what its releases are: `policy`, or what the evaluator of a pack or plugin judges.
         actions: what it can act with.
         devices: values of `hardware.device` that it accepts; `cuda` if it computes anything there.
+        device_rounds: it trains users who are simulated on the device (`env.backend=torch`, `warp`), there.
         private_version: the algorithm that is named where this one is asked for privacy and has none.
         public_data: what it takes from the public part of a dataset, in words, the scaling apart; empty:
             nothing.
@@ -83,6 +84,7 @@ class Traits:
     releases: str = "policy"
     actions: Actions = Actions.ANY
     devices: tuple[str, ...] = ("cpu",)
+    device_rounds: bool = False
     private_version: str = "dppg"
     public_data: str = ""
     one_cohort: bool = False

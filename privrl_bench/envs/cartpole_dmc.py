@@ -9,6 +9,7 @@ stepping dm_control up to rounding (tested). A slot depends on its own seed and 
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from functools import cache
 from typing import Any
@@ -24,15 +25,12 @@ NEAR = 1e-9  # [m] a step this close to a stop is computed by MuJoCo; far above 
 
 
 @cache
-def _suite() -> tuple[Any, Any]:
-    """Return the suite's compiled model, which is not modified, and its `rewards.tolerance`."""
+def suite_model(domain: str) -> Any:
+    """The suite's compiled model of a domain, which is not modified."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about a missing display; nothing is rendered
-        from dm_control.suite import cartpole
-        from dm_control.utils import rewards
-
-    model = mujoco.MjModel.from_xml_string(*cartpole.get_model_and_assets())
-    return model, rewards.tolerance
+        module = importlib.import_module(f"dm_control.suite.{domain}")
+    return mujoco.MjModel.from_xml_string(*module.get_model_and_assets())
 
 
 class DmcCartpoleSlots(ClassicSlots):
@@ -50,7 +48,10 @@ class DmcCartpoleSlots(ClassicSlots):
         # dm_control's own limit also applies.
         self._max_episode_steps = min(self._max_episode_steps, self.max_episode_steps)
         log_mujoco_warnings()
-        self._model, self._tolerance = _suite()
+        self._model = suite_model("cartpole")
+        from dm_control.utils import rewards  # after the suite, whose import warns
+
+        self._tolerance = rewards.tolerance
         model, pole = self._model, 2
         self._data = data = mujoco.MjData(model)
         self._views = (data.qpos, data.qvel, data.qacc_warmstart, data.ctrl)

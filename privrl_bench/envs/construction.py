@@ -14,6 +14,7 @@ import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs import simulated
+from privrl_bench.envs.backends import dmc_id
 from privrl_bench.envs.slots import log_mujoco_warnings
 from privrl_bench.envs.spaces import check_shape, check_spaces, select_parts
 from privrl_bench.envs.wrappers import NewEachEpisode, import_module, what, wrapped
@@ -114,11 +115,6 @@ def max_episode_steps(config: EnvConfig, env: Any) -> int:
         "env.max_episode_steps",
         f"{config.label} has no time limit; set a public one, e.g. 1000",
     )
-
-
-def dmc_id(config: EnvConfig) -> str:
-    """Return the Gymnasium id of a dm_control task, as registered by shimmy."""
-    return f"dm_control/{config.domain}-{config.task}-v0"
 
 
 def _make_gym(config: EnvConfig) -> Any:

@@ -17,7 +17,7 @@ Source:
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -107,7 +107,18 @@ _TO_NODES = _propagators(_TIMES)
 _INSIDE = np.concatenate([_TO_NODES[:, 4], _TO_NODES[:, 5]])  # Q, then A, at every node
 
 
-def interval(y: np.ndarray, u: np.ndarray, d: np.ndarray) -> np.ndarray:
+class Tables(NamedTuple):
+    """What `interval` multiplies with, as arrays of NumPy or of torch on a device."""
+
+    end: Any
+    nodes: Any
+    weights: Any
+
+
+_TABLES = Tables(_TO_END, _INSIDE, _WEIGHTS)
+
+
+def interval(y: Any, u: Any, d: Any, xp: Any = np, tables: Tables = _TABLES) -> Any:
     """Step all patients by one interval of 10 minutes.
 
     A patient's next state does not depend on the other patients, to the last bit.
@@ -116,23 +127,29 @@ def interval(y: np.ndarray, u: np.ndarray, d: np.ndarray) -> np.ndarray:
         y: [6, n] states.
         u: [n] insulin rates [mU/min].
         d: [n] meal disturbances.
+        xp: numpy, or torch.
+        tables: as arrays of `xp`.
 
     Returns:
         [6, n] next states.
     """
-    if len(u) == 1:  # NumPy sums a single column in another order
+    if xp is np and len(u) == 1:  # NumPy sums a single column in another order
         return interval(np.repeat(y, 2, 1), np.repeat(u, 2), np.repeat(d, 2))[:, :1]
-    start = (*y[1:], u, np.ones_like(u))
-    end = _times(_TO_END, start)
-    inside = _times(_INSIDE, start)
+    start = (*y[1:], u, xp.ones_like(u))
+    end = _times(tables.end, start)
+    inside = _times(tables.nodes, start)
     gut, passed = inside[: len(_TIMES)], inside[len(_TIMES) :]
     source = _P1 * _GB + (_F * _KABS / _VG) * gut + (_F / _VG) * d
     # exp(A(s) - A(end)) weights the inflow at time s; it does not overflow, since A increases.
-    glucose = y[0] * np.exp(-end[5]) + (_WEIGHTS[:, None] * np.exp(passed - end[5]) * source).sum(0)
-    return np.concatenate([glucose[None], end[:5]])
+    inflow = tables.weights[:, None] * xp.exp(passed - end[5]) * source
+    if xp is np:
+        inflow = inflow.sum(0)
+    else:  # in a fixed order, as in `_times`
+        inflow = sum(inflow[1:], inflow[0])
+    return xp.concatenate([(y[0] * xp.exp(-end[5]) + inflow)[None], end[:5]])
 
 
-def _times(matrix: np.ndarray, rows: tuple[np.ndarray, ...]) -> np.ndarray:
+def _times(matrix: Any, rows: Any) -> Any:
     """Product of a matrix [m, k] and k rows [n], summed in a fixed order (unlike BLAS)."""
     total = matrix[:, :1] * rows[0]
     for column, row in zip(matrix.T[1:], rows[1:], strict=True):
@@ -140,10 +157,10 @@ def _times(matrix: np.ndarray, rows: tuple[np.ndarray, ...]) -> np.ndarray:
     return total
 
 
-def reward(glucose: np.ndarray) -> np.ndarray:
+def reward(glucose: Any, xp: Any = np) -> Any:
     """Return rewards in [-1, 1]: 1 at 80 mg/dL, near 0 from 95, -1 outside 65 to 105."""
     inside = (glucose >= _LOWEST) & (glucose <= _HIGHEST)
-    return np.where(inside, 1.0 - np.tanh(np.abs(glucose - _TARGET) / _WIDTH) ** 2, -1.0)
+    return xp.where(inside, 1.0 - xp.tanh(xp.abs(glucose - _TARGET) / _WIDTH) ** 2, -1.0)
 
 
 # --- days
@@ -189,7 +206,12 @@ class Dosing0Slots(ClassicSlots):
     in [0, 10] mU/min, which acts over the next interval together with the unobserved d[k + 1].
     """
 
-    size, max_episode_steps = 8 + GRID, STEPS
+    size, max_episode_steps, draws = 8 + GRID, STEPS, 7
+
+    def __init__(self, config: EnvConfig, count: int, xp: Any = np, device: str = "cpu"):
+        super().__init__(config, count, xp, device)
+        self._tables = Tables(*map(self.constant, _TABLES))
+        self._smooth = self.constant(_SMOOTH)
 
     @staticmethod
     def spaces(config: EnvConfig) -> tuple[gym.spaces.Box, gym.spaces.Box]:
@@ -217,29 +239,63 @@ class Dosing0Slots(ClassicSlots):
         after = interval(y[:, None], np.array([dose]), day[1:2])[:, 0]
         return np.concatenate([after, [y[0], 1.0], day])
 
-    def observe(self, state: np.ndarray) -> np.ndarray:
-        """See `ClassicSlots.observe`."""
-        k, who = state[7].astype(np.int64), np.arange(state.shape[1])
-        day = state[8:]
-        parts = (*state[:6], day[k, who], state[6], day[k - 1, who])
-        return np.stack(parts, axis=-1).astype(np.float32)
+    def start(self, uniforms: Any) -> Any:
+        """See `ClassicSlots.start`."""
+        glucose, rest = 65.0 + 40.0 * uniforms[0], uniforms[6:]
+        means = (33.33, 33.33, 25.0, 25.0, 250.0)
+        others = [m + 5.0 * self._normal(u) for m, u in zip(means, uniforms[1:6], strict=True)]
+        dose, day = self.drawn_day(rest)
+        y = self.xp.stack((glucose, *others))
+        after = interval(y, dose, day[1], self.xp, self._tables)
+        return self.xp.cat((after, glucose[None], 0.0 * dose[None] + 1.0, day))
 
-    def advance(
-        self, state: np.ndarray, actions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _normal(self, uniform: Any) -> Any:
+        """Standard normal numbers from multiples of 2^-24, in torch."""
+        return self.xp.special.ndtri(uniform + 2.0**-25)
+
+    def drawn_day(self, uniforms: Any) -> tuple[Any, Any]:
+        """The first doses [n] and disturbances [145, n] of episodes, from uniform numbers in torch."""
+        day = self.constant(fixed_day())[:, None]
+        return 3.0 + 0.0 * uniforms[0], day + 0.0 * uniforms[0]
+
+    def observe(self, state: Any) -> Any:
+        """See `ClassicSlots.observe`."""
+        k, day = self.whole(state[7]), state[8:]
+        parts = (*state[:6], self.picked(day, k), state[6], self.picked(day, k - 1))
+        return self.single(self.xp.stack(parts, -1))
+
+    def advance(self, state: Any, actions: Any) -> tuple[Any, Any, Any]:
         """See `ClassicSlots.advance`; doses [n, 1] are clipped to [0, 10]."""
-        k, who = state[7].astype(np.int64), np.arange(state.shape[1])
-        dose = np.clip(np.asarray(actions, dtype=np.float64)[:, 0], 0.0, 10.0)
+        xp, k = self.xp, self.whole(state[7])
+        dose = xp.clip(self.double(actions[:, 0]), 0.0, 10.0)
         # After the end of the day (without a time limit) the last disturbance continues.
-        coming = np.minimum(k + 1, GRID - 1)
-        after = state.copy()
-        after[:6] = interval(state[:6], dose, state[8:][coming, who])
+        coming = xp.clip(k + 1, 0, GRID - 1)
+        after, meal = self.copied(state), self.picked(state[8:], coming)
+        after[:6] = interval(state[:6], dose, meal, xp, self._tables)
         after[6], after[7] = state[0], coming
-        return after, reward(after[0]), np.zeros(len(who), dtype=bool)
+        return after, reward(after[0], xp), k < 0
 
 
 class Dosing1Slots(Dosing0Slots):
     """`Slots` of Dosing-1: as `Dosing0Slots`, with random meals in every episode."""
+
+    draws = 6 + 2 + 3 * len(MEALS)
+
+    def drawn_day(self, uniforms: Any) -> tuple[Any, Any]:
+        """See `Dosing0Slots.drawn_day`; the distribution of `random_day`."""
+        xp, base = self.xp, 800.0 + 400.0 * uniforms[1]
+        raw = base.floor().repeat(GRID, 1)
+        for meal, (eaten, when, size) in zip(MEALS, uniforms[2:].split(3), strict=True):
+            low, high, mean = (6 * hour + 1 for hour in (meal.earliest, meal.latest, meal.hour))
+            a, b = ndtr((low - mean) / _TIME_SPREAD), ndtr((high - mean) / _TIME_SPREAD)
+            time = mean + _TIME_SPREAD * xp.special.ndtri(a + when * (b - a))
+            amount = (meal.amount + meal.spread * self._normal(size)).round().clip(0.0)
+            index = time.round().long().clip(0, _LAST_MEAL)[None]
+            raw.scatter_(
+                0, index, xp.where(eaten < meal.probability, amount, raw.gather(0, index)[0])[None]
+            )
+        day = xp.maximum(_times(self._smooth, tuple(raw)), base)
+        return (7.0 * uniforms[0]).floor(), day
 
     def first_dose(self, rng: np.random.Generator) -> float:
         """See `Dosing0Slots.first_dose`."""

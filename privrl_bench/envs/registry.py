@@ -15,9 +15,9 @@ import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs import REGISTRY, simulated
+from privrl_bench.envs.backends import gym_id
 from privrl_bench.envs.construction import (
     check_reset,
-    dmc_id,
     make_env,
     max_episode_steps,
     original_space,
@@ -100,11 +100,11 @@ def _imported(where: str) -> Any:
     return getattr(importlib.import_module(f"privrl_bench.envs.{module}"), name)
 
 
-def _slots_class(config: EnvConfig) -> Any:
+def slots_class(config: EnvConfig) -> Any:
     """The class (config, count) of the vectorised slots; None: environments are stepped in a loop."""
     if config.backend == "loop" or config.wrappers:
         return None
-    name = dmc_id(config) if config.kind == "dmc" else str(config.id)
+    name = gym_id(config)
     if name in OWN:
         return _imported(OWN[name][0])
     return _imported(SLOTS[name]) if name in SLOTS and not config.kwargs else None
@@ -113,7 +113,7 @@ def _slots_class(config: EnvConfig) -> Any:
 def _one_hot(config: EnvConfig, env: Any) -> bool:
     """Whether an observation is the one-hot encoding of one of finitely many states."""
     finite = isinstance(original_space(env), gym.spaces.Discrete)
-    known = _slots_class(config)
+    known = slots_class(config)
     listed = hasattr(known, "tables") or hasattr(known, "process")
     return (finite or listed) and config.obs_scaling == "none"
 
@@ -129,7 +129,7 @@ def env_spec(config: EnvConfig) -> EnvSpec:
     if not simulated(config.kind):
         spec: EnvSpec = REGISTRY.get(config.kind)(config)
         return spec
-    own = _slots_class(config)
+    own = slots_class(config)
     env = make_env(config)
     try:
         users = checked_users(env, config.label)
@@ -192,7 +192,7 @@ def spec_of_spaces(config: EnvConfig, seen: Any, space: Any, steps: int) -> EnvS
 
 def tables_of(config: EnvConfig) -> Any:
     """Return the tables of an environment (`tabular.Model`), or None if they are not known."""
-    own = _slots_class(config)
+    own = slots_class(config)
     found = getattr(own, "tables", None)
     return None if found is None or config.max_episode_steps else found(config)
 
@@ -202,7 +202,7 @@ def process_of(config: EnvConfig) -> Any:
 
     It has no time limit, unlike the problems of `tables_of`.
     """
-    found = getattr(_slots_class(config), "process", None)
+    found = getattr(slots_class(config), "process", None)
     return None if found is None else found(config)
 
 
@@ -215,7 +215,7 @@ def make_slots(config: EnvConfig, count: int) -> Slots:
         config: The environment.
         count: Number of slots.
     """
-    own = _slots_class(config)
+    own = slots_class(config)
     if own is not None:
         made: Slots = own(config, count)
         return made

@@ -129,6 +129,10 @@ class SignalScaler:
         cut = self._config.reward_clip
         return np.minimum(np.maximum(rewards * scale, -cut), cut)
 
+    def constants(self) -> tuple[np.ndarray, np.ndarray, float | np.ndarray]:
+        """Return means and inverse standard deviations [R, U, D], and the factor of rewards."""
+        return self._obs.mean, self._inverse_std, self._reward_scale
+
     def frozen(self) -> FrozenScaling:
         """Return the current scaling for evaluation: the average of the slots' statistics."""
         if self._config.obs_scaling == "none":

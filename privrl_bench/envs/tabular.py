@@ -36,21 +36,26 @@ from privrl_bench.errors import ConfigError, EnvironmentFailure
 class DrawnSlots(ClassicSlots):
     """`Slots` of finitely many states. State rows: state, step, and a uniform number for every step."""
 
-    def __init__(self, config: EnvConfig, count: int):
-        self.size = 2 + (config.max_episode_steps or self.max_episode_steps)
-        super().__init__(config, count)
+    def __init__(self, config: EnvConfig, count: int, xp: Any = np, device: str = "cpu"):
+        self.draws = 1 + (config.max_episode_steps or self.max_episode_steps)
+        self.size = 1 + self.draws
+        super().__init__(config, count, xp, device)
 
     def drawn(self, place: int, rng: np.random.Generator) -> np.ndarray:
         """The state [S] at the begin of an episode in `place`."""
         return np.concatenate([[place, 0.0], rng.random(self.size - 2)])
 
-    def uniforms(self, state: np.ndarray) -> np.ndarray:
+    def placed(self, place: Any, uniforms: Any) -> Any:
+        """States [S, n] at the begin of episodes in `place` [n], with uniform numbers [draws, n]; in torch."""
+        return self.xp.cat((place[None], 0.0 * place[None], uniforms[1:]))
+
+    def uniforms(self, state: Any) -> Any:
         """[n] the uniform numbers of the next step. Raises EnvironmentFailure: the episode is over."""
-        step = state[1].astype(np.int64)
-        if step.max(initial=0) >= self.size - 2:
+        step = self.whole(state[1])
+        if self.xp is np and step.max(initial=0) >= self.size - 2:
             raise EnvironmentFailure(f"an episode has at most {self.size - 2} steps")
-        found: np.ndarray = state[2:][step, np.arange(len(step))]
-        return found
+        # Worlds on a device are stepped after the end of their episodes, too; nothing uses the result.
+        return self.picked(state[2:], self.xp.clip(step, 0, self.size - 3))
 
 
 def _with_kwargs(made: Callable[..., Any], what: str, config: EnvConfig) -> Any:
@@ -115,10 +120,13 @@ class RiverSwimSlots(DrawnSlots):
 
     max_episode_steps = HORIZON
 
-    def __init__(self, config: EnvConfig, count: int):
+    def __init__(self, config: EnvConfig, count: int, xp: Any = np, device: str = "cpu"):
+        super().__init__(config, count, xp, device)
         self.model = self.tables(config)
-        self._reach = self.model.transitions.cumsum(-1)
-        super().__init__(config, count)
+        self._reach = self.constant(self.model.transitions.cumsum(-1))
+        self._first = self.constant(self.model.start.cumsum())
+        self._rewards = self.constant(self.model.rewards)
+        self._shown = self.constant(np.eye(STATES, dtype=np.float32))
 
     @staticmethod
     def tables(config: EnvConfig) -> Model:
@@ -135,21 +143,24 @@ class RiverSwimSlots(DrawnSlots):
         """See `ClassicSlots.begin`."""
         return self.drawn(rng.choice(STATES, p=self.model.start), rng)
 
-    def observe(self, state: np.ndarray) -> np.ndarray:
-        """See `ClassicSlots.observe`."""
-        return np.eye(STATES, dtype=np.float32)[state[0].astype(np.int64)]
+    def start(self, uniforms: Any) -> Any:
+        """See `ClassicSlots.start`."""
+        place = (uniforms[0][:, None] >= self._first[:-1]).sum(-1)
+        return self.placed(place.double(), uniforms)
 
-    def advance(
-        self, state: np.ndarray, actions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def observe(self, state: Any) -> Any:
+        """See `ClassicSlots.observe`."""
+        return self._shown[self.whole(state[0])]
+
+    def advance(self, state: Any, actions: Any) -> tuple[Any, Any, Any]:
         """See `ClassicSlots.advance`."""
-        place, action = state[0].astype(np.int64), np.asarray(actions, dtype=np.int64)
+        place, action = self.whole(state[0]), self.whole(actions)
         reach = self._reach[place, action]
-        there = (self.uniforms(state)[:, None] >= reach).sum(-1).clip(max=STATES - 1)
-        after = state.copy()
+        there = self.xp.clip((self.uniforms(state)[:, None] >= reach).sum(-1), 0, STATES - 1)
+        after = self.copied(state)
         after[0] = there
         after[1] += 1
-        return after, self.model.rewards[place, action, there], np.zeros(len(place), dtype=bool)
+        return after, self._rewards[place, action, there], there < 0
 
 
 # --- the chain
@@ -208,11 +219,11 @@ class ChainSlots(DrawnSlots):
 
     max_episode_steps = 200
 
-    def __init__(self, config: EnvConfig, count: int):
+    def __init__(self, config: EnvConfig, count: int, xp: Any = np, device: str = "cpu"):
+        super().__init__(config, count, xp, device)
         self._stay = float(dict(config.kwargs).get("stay", 0.5))
         live = len(self.process(config).start)
-        self._shown = np.eye(live + 1, live, dtype=np.float32)
-        super().__init__(config, count)
+        self._shown = self.constant(np.eye(live + 1, live, dtype=np.float32))
 
     @staticmethod
     def process(config: EnvConfig) -> Process:
@@ -230,16 +241,19 @@ class ChainSlots(DrawnSlots):
         """See `ClassicSlots.begin`."""
         return self.drawn(int(rng.integers(len(self._shown) - 1)), rng)
 
-    def observe(self, state: np.ndarray) -> np.ndarray:
-        """See `ClassicSlots.observe`."""
-        return self._shown[state[0].astype(np.int64)]
+    def start(self, uniforms: Any) -> Any:
+        """See `ClassicSlots.start`."""
+        return self.placed((uniforms[0] * (len(self._shown) - 1)).floor(), uniforms)
 
-    def advance(
-        self, state: np.ndarray, actions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def observe(self, state: Any) -> Any:
+        """See `ClassicSlots.observe`."""
+        return self._shown[self.whole(state[0])]
+
+    def advance(self, state: Any, actions: Any) -> tuple[Any, Any, Any]:
         """See `ClassicSlots.advance`."""
-        after = state.copy()
-        after[0] += self.uniforms(state) >= self._stay
+        after = self.copied(state)
+        # The last state has no next one.
+        after[0] += (self.uniforms(state) >= self._stay) & (state[0] < len(self._shown) - 1)
         after[1] += 1
         over = after[0] >= len(self._shown) - 1
-        return after, over.astype(np.float64), over
+        return after, 1.0 * over, over

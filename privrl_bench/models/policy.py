@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.errors import ConfigError
+from privrl_bench.functional.rng import UserCounters, uniform
 from privrl_bench.kernels.policy_heads import CATEGORICAL, GAUSSIAN
 from privrl_bench.models.cnn import Network, make_network
 from privrl_bench.types import EnvSpec
@@ -99,10 +100,10 @@ class NetPolicy(Policy, Protocol):
         ...
 
 
-def gumbel(generator: torch.Generator, *shape: int) -> Tensor:
+def gumbel(generator: torch.Generator | UserCounters, *shape: int) -> Tensor:
     """Draw Gumbel noise [*shape]: the argmax of logits + noise is a softmax sample."""
-    uniform = torch.rand(*shape, generator=generator)
-    return -torch.log(-torch.log(uniform.clamp(1e-10, 1 - 1e-7)))
+    drawn = uniform(generator, *shape)
+    return -torch.log(-torch.log(drawn.clamp(1e-10, 1 - 1e-7)))
 
 
 class EnvActions:
@@ -156,7 +157,7 @@ class SoftmaxPolicy(EnvActions, ABC):
         """Return initial parameters [P]; actions are nearly uniform (last gain 0.01)."""
         return self.net.init(generator, last_gain=0.01)
 
-    def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
+    def draw(self, generator: torch.Generator | UserCounters, *shape: int) -> Tensor:
         """Draw Gumbel noise [*shape, number of logits]."""
         return gumbel(generator, *shape, self._logits)
 
@@ -267,8 +268,10 @@ class GaussianPolicy:
         weights = self.net.init(generator, last_gain=0.01)
         return torch.cat([weights, torch.full((self._actions,), self._log_std_init)])
 
-    def draw(self, generator: torch.Generator, *shape: int) -> Tensor:
+    def draw(self, generator: torch.Generator | UserCounters, *shape: int) -> Tensor:
         """Draw standard normals [*shape, A]."""
+        if isinstance(generator, UserCounters):
+            return generator.gaussian(*shape, self._actions)
         return torch.randn(*shape, self._actions, generator=generator)
 
     def sampler(self, params: Tensor) -> Sampler:

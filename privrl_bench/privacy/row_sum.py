@@ -70,10 +70,9 @@ class RowSum:
             for name, x in found.items()
         }
         for name, x in more.items():  # after everything that could fail
-            self.sums[name] += x
-        self._count(
-            valid.shape[1], valid.sum(1), (at_bound & finite).sum(1), (valid & ~finite).sum(1)
-        )
+            self.sums[name] += x.cpu()
+        bad, wide = valid & ~finite, at_bound & finite
+        self._count(valid.shape[1], *(x.sum(1).cpu() for x in (valid, wide, bad)))
         self._beside(bypass, contribution.smooth)
 
     def merge(self, other: RowSum) -> None:

@@ -13,6 +13,7 @@ from privrl_bench.composition.identity import identity
 from privrl_bench.config.overrides import GENERIC, choices, explicit_keys, own_file
 from privrl_bench.config.schema import EnvConfig, RunConfig
 from privrl_bench.config.schema.env import wrappers_in_words
+from privrl_bench.envs.backends import on_device
 from privrl_bench.envs.check import ERROR, FINE, EnvFinding, brief
 from privrl_bench.errors import ConfigError
 from privrl_bench.kernels.machine import workers_of
@@ -117,6 +118,7 @@ def _table(parts: Plan, r: int, facts: dict[str, Any]) -> list[str]:
         if parts.users.from_data
         else ("steps", f"{facts['steps']:,}, {parts.steps:,} of one user"),
         ("values", config.hyperparameter_source),
+        *([("device", _device(config))] if on_device(config.env) else []),
     ]
     if mechanism.private and not mechanism.one_release:
         how = f"{privacy.mechanism}, {privacy.sampling} sampling"
@@ -137,6 +139,12 @@ def _table(parts: Plan, r: int, facts: dict[str, Any]) -> list[str]:
     rows += [("caveat", f"{name}: {why}") for name, why in guarantee.caveats.items()]
     width = max(len(name) for name, _ in rows) + 2
     return [f"  {name:{width}}{text}" for name, text in rows]
+
+
+def _device(config: RunConfig) -> str:
+    """Where the parts of a round are computed."""
+    there = f"{config.hardware.device}: users' environments (env.backend={config.env.backend})"
+    return f"{there}, actions, training, clip and sum; CPU: noise, evaluation with env.backend=auto"
 
 
 def _asked(parts: Plan, r: int) -> int:

@@ -14,11 +14,13 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from privrl_bench.algorithms.registry import algorithm
 from privrl_bench.composition.plugins import Additions, additions, restore
 from privrl_bench.config.schema import RunConfig
+from privrl_bench.envs.backends import on_device
 from privrl_bench.errors import EnvironmentFailure
 from privrl_bench.kernels.machine import cores, one_thread, workers_of
 from privrl_bench.kernels.pipe_worker import PipeWorker, WorkerDied, answer, packed, unpacked
@@ -97,6 +99,7 @@ class RoundStats:
 
 _MEMORY = 2**27  # bytes of a shard's batch
 _MOST = 4096
+_GPU_STEPS = 2**18  # steps of a microbatch's users on a GPU
 
 
 def whole_round(components: Plan) -> str:
@@ -110,7 +113,8 @@ def whole_round(components: Plan) -> str:
         return "the noise on users' devices is drawn for a whole round"
     if names := ", ".join(components.algo.terms().caveats):
         return f"all users share what passes beside the gate ({names})"
-    return "it is on a GPU" if components.config.hardware.device != "cpu" else ""
+    there = components.config.hardware.device != "cpu" and not on_device(components.config.env)
+    return "it is on a GPU" if there else ""
 
 
 def one_shard(components: Plan) -> str:
@@ -122,6 +126,8 @@ def one_process(components: Plan) -> str:
     """Why one process has all shards of a round; empty: others may have some."""
     if type(components.algo) is not algorithm(components.config.algo.name):
         return "the algorithm is not made from the configuration alone"
+    if on_device(components.config.env):
+        return "it is on one device"
     return one_shard(components) or components.users.one_process
 
 
@@ -138,9 +144,20 @@ def shard_users(components: Plan, workers: int = 1) -> int:
         return slots
     spec, wanted = components.spec, components.config.hardware.shard_users
     user = 16 * components.steps * (2 * spec.obs_dim + spec.actions + 8) * len(components.configs)
-    wanted = wanted or min(_MOST, max(1, _MEMORY // user), -(-slots // workers))
-    size = microbatch(slots, components.config.algo.traits.microbatch)
+    memory, most = _MEMORY, _MOST
+    if components.config.hardware.device == "cuda":
+        memory, most = torch.cuda.mem_get_info()[0] // 4, slots
+    wanted = wanted or min(most, max(1, memory // user), -(-slots // workers))
+    size = together(components)
     return max(1, -(-wanted // size)) * size
+
+
+def together(components: Plan) -> int:
+    """Users of a microbatch, a function of public numbers and the kind of device."""
+    slots, most = components.gate.slots, components.config.algo.traits.microbatch
+    if components.config.hardware.device == "cuda":
+        most = max(most, _GPU_STEPS // components.steps)
+    return slots if whole_round(components) else microbatch(slots, most)
 
 
 def make_collector(components: Plan, users: int | None = None) -> Collector:
@@ -171,8 +188,7 @@ class ShardWork:
 
     def __init__(self, components: Plan, collector: Collector):
         self.components, self.collector = components, collector
-        slots, most = components.gate.slots, components.config.algo.traits.microbatch
-        self.together = slots if whole_round(components) else microbatch(slots, most)
+        self.together = together(components)
 
     def run(
         self,
@@ -194,6 +210,8 @@ class ShardWork:
         """
         algo, streams = self.components.algo, self.components.streams
         stats = RoundStats(len(streams))
+        if on_device(self.components.config.env):
+            state = state.to(self.components.config.hardware.device)
         shards = self.collector.shards(policy_params, state.round, cohort)
         if self.components.config.algo.traits.full_batch:
             add(algo.user_update(state, shards, streams))

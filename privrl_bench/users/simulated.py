@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.config.traits import Data, Draws
+from privrl_bench.envs.backends import on_device
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.rules import rules
 from privrl_bench.users.facts import UserTerms
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from privrl_bench.users.collectors.live import SimulatedCollector
 
 CARRIED_OVER = "carried-over environment"
+SHARED_BUFFERS = "shared buffers of MuJoCo Warp"
+_SHARED = (
+    "the contacts of all users' worlds are in one buffer; that no world changes the last bits of another was "
+    "tested on the CPU only"
+)
 
 
 class SimulatedUsers(Users):
@@ -63,6 +69,8 @@ class SimulatedUsers(Users):
                 "run; epsilon is for nulling every segment it touches, not for the episode alone"
             )
             terms = replace(terms, caveats={CARRIED_OVER: why})
+        if self.config.env.backend == "warp":
+            terms = replace(terms, caveats={**terms.caveats, SHARED_BUFFERS: _SHARED})
         if rules(self.config.privacy).sampler.draws is not Draws.SAMPLED:
             return terms
         own = "a user's randomness is their own, whoever else joins the round"
@@ -76,23 +84,29 @@ class SimulatedUsers(Users):
 
     def collector(self, parts: Any, size: int) -> Collector:
         """See `Users.collector`."""
-        return cast("Collector", self.live(parts, size))
+        if not on_device(self.config.env):
+            return cast("Collector", self.live(parts, size))
+        from privrl_bench.users.collectors.on_device import WorldsCollector
+
+        return WorldsCollector(**self._arguments(parts, size), device=self.config.hardware.device)
 
     def live(self, parts: Any, users: int) -> SimulatedCollector:
         """Environments with so many slots in each replica; `parts`: see `Users.collector`."""
         from privrl_bench.users.collectors.live import SimulatedCollector
 
-        config = self.config
-        return SimulatedCollector(
-            config.env,
-            self.spec,
-            parts.algo.policy,
-            parts.streams,
-            users,
-            self.size.steps,
-            config.algo.gamma,
-            parts.gate.devices,
-        )
+        return SimulatedCollector(**self._arguments(parts, users), device=parts.gate.devices)
+
+    def _arguments(self, parts: Any, users: int) -> dict[str, Any]:
+        """What every collector of simulated users takes."""
+        return {
+            "config": self.config.env,
+            "spec": self.spec,
+            "policy": parts.algo.policy,
+            "streams": parts.streams,
+            "users": users,
+            "steps": self.size.steps,
+            "gamma": self.config.algo.gamma,
+        }
 
 
 USERS = SimulatedUsers

@@ -82,7 +82,7 @@ class Critic:
         Returns:
             [R, U, T] values.
         """
-        return torch.zeros(obs.shape[:-1])
+        return obs.new_zeros(obs.shape[:-1])
 
     def user_update(self, state: State, users: UserBatch, batch: TrainingBatch) -> CriticOutput:
         """Compute the critic's part of a contribution.
@@ -162,8 +162,9 @@ class SharedCritic(Critic):
 def ridge_regressions(phi: Tensor, target: Tensor, count: Tensor, ridge: float) -> Tensor:
     """Solve (phi' phi / n + ridge I) x = phi' target / n for every user.
 
-    One user after the other, so that a solution depends on no other user to the last bit. In single precision;
-    where rounding leaves a matrix without a Cholesky factor, in double precision.
+    On the CPU one user after the other, so that a solution depends on no other user to the last bit; elsewhere
+    batched, in calls of always the same shape. In single precision; where rounding leaves a matrix without a
+    Cholesky factor, in double precision.
 
     Args:
         phi: [N, T, F] features, zero where a user has no step.
@@ -184,7 +185,22 @@ def ridge_regressions(phi: Tensor, target: Tensor, count: Tensor, ridge: float) 
         right = phi.mT @ target / count
         return torch.cholesky_solve(right.unsqueeze(-1), factor).squeeze(-1)
 
-    return torch.stack([solve(*one) for one in zip(phi, target, count, strict=True)])
+    if phi.device.type == "cpu":
+        return torch.stack([solve(*one) for one in zip(phi, target, count, strict=True)])
+    return batched_ridge_regressions(phi, target, count, ridge)
+
+
+def batched_ridge_regressions(phi: Tensor, target: Tensor, count: Tensor, ridge: float) -> Tensor:
+    """`ridge_regressions` of all users by the same operations."""
+    gram = phi.mT @ phi / count[:, None, None]
+    gram.diagonal(dim1=-2, dim2=-1).add_(ridge)
+    right = phi.mT @ target[..., None] / count[:, None, None]
+    factor, failed = torch.linalg.cholesky_ex(gram)
+    found = torch.cholesky_solve(right, factor)[..., 0]
+    if phi.dtype is not torch.float64 and bool(failed.any()):
+        wide = batched_ridge_regressions(phi.double(), target.double(), count.double(), ridge)
+        found = torch.where(failed[:, None] != 0, wide.to(found), found)
+    return found
 
 
 class PrivateCritic(Critic):

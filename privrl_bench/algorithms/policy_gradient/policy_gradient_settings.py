@@ -38,6 +38,7 @@ class DppgConfig(NetConfig):
 
     traits: ClassVar[Traits] = Traits(
         devices=("cpu", "cuda"),
+        device_rounds=True,
         learns_scaling=True,
         only_with={
             "anneal_after": ("anneal_server", True),

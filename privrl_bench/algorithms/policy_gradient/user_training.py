@@ -151,7 +151,7 @@ class UserTrainer:
             optimizer: minibatches, step size, bound and moments.
 
         Returns:
-            [N, P] displacements, on the CPU.
+            [N, P] displacements, where `start` is.
         """
         if compiled(self.objective) and uses_kernels(start, self._device):
             return sequential(start, data, optimizer, self.objective)
@@ -219,7 +219,7 @@ def batched(
         else:
             moved, adam = adam_step(params, grad, adam, optimizer.lr)
         params = begin + project(moved - begin, optimizer.radius)
-    return (params - begin).cpu()
+    return (params - begin).to(start.device)
 
 
 def adam_passes(

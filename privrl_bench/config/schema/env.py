@@ -107,8 +107,9 @@ class EnvConfig(Section):
         lambda entries: all(map(_is_wrapper, entries)),
     )
     check: bool = True  # of an unknown environment: a second of random actions before training
-    # auto: vectorised where implemented | loop: one environment at a time
-    backend: str = choice("auto", ("auto", "loop"))
+    # auto: vectorised where implemented | loop: one environment at a time | torch, warp: users are
+    # simulated on hardware.device, evaluation is on the CPU (docs/gpu.md)
+    backend: str = choice("auto", ("auto", "loop", "torch", "warp"))
     user: str = choice("fresh", USERS)  # what one user is; segment leaks
     # T, environment steps of one user; null: the episode limit
     user_steps: int | None = integer(None, most=10**8)

@@ -8,6 +8,7 @@ the same bits, however a round is split over shards and workers.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
@@ -59,25 +60,26 @@ def shard_size(spec: EnvSpec, steps: int) -> int:
 
 
 def blank(
-    leading: tuple[int, ...], obs_dim: int, action_shape: tuple[int, ...] = ()
+    leading: tuple[int, ...], obs_dim: int, action_shape: tuple[int, ...] = (), device: str = "cpu"
 ) -> dict[str, Tensor]:
     """Steps that did not happen: zeros [*leading, ...] by the names of `UserBatch`.
 
     Actions are choices (int64) if `action_shape` is empty, else real numbers (float32).
     """
     action_dtype = torch.float32 if action_shape else torch.long
+    zeros = functools.partial(torch.zeros, device=device)
     return {
-        "obs": torch.zeros(*leading, obs_dim),
-        "next_obs": torch.zeros(*leading, obs_dim),
-        "actions": torch.zeros(*leading, *action_shape, dtype=action_dtype),
-        "rewards": torch.zeros(leading),
-        **{name: torch.zeros(leading, dtype=torch.bool) for name in ("terminated", "done", "mask")},
+        "obs": zeros(*leading, obs_dim),
+        "next_obs": zeros(*leading, obs_dim),
+        "actions": zeros(*leading, *action_shape, dtype=action_dtype),
+        "rewards": zeros(leading),
+        **{name: zeros(leading, dtype=torch.bool) for name in ("terminated", "done", "mask")},
     }
 
 
-def blank_of(spec: EnvSpec, leading: tuple[int, ...]) -> dict[str, Tensor]:
+def blank_of(spec: EnvSpec, leading: tuple[int, ...], device: str = "cpu") -> dict[str, Tensor]:
     """`blank` for the observations and actions of an environment."""
-    return blank(leading, spec.obs_dim, () if spec.discrete else (spec.actions,))
+    return blank(leading, spec.obs_dim, () if spec.discrete else (spec.actions,), device)
 
 
 def clear_idle(steps: dict[str, Tensor]) -> None:
