@@ -92,7 +92,6 @@ class UserBatch:
         numbers: [R, U] number of the user, -1 for an empty slot, where users are declared by the
             environment, come from a dataset or return; None for users who are simulated and act once.
         first: slot of the first user in the round.
-        counted: their random numbers come from counters (`functional/rng.UserCounters`), on their device.
     """
 
     obs: Tensor
@@ -107,7 +106,6 @@ class UserBatch:
     behavior_probs: Tensor | None = None
     numbers: Tensor | None = None
     first: int = 0
-    counted: bool = False
 
 
 @dataclass

@@ -252,9 +252,6 @@ def user_draws(
 ) -> list[Tensor]:
     """Random numbers of the users of a batch, of each replica; see `Streams.per_user`."""
     slots = range(users.first, users.first + users.valid.shape[1])
-    if users.counted:
-        counters = [s.counters(name, slots, users.obs.device, round_index) for s in streams]
-        return [draw(one, len(slots)) for one in counters]
     numbers = [None] * len(streams) if users.numbers is None else users.numbers.tolist()
     return [
         s.per_user(name, round_index, slots, who, draw)

@@ -159,7 +159,8 @@ class LocomotionWorlds(WarpWorlds):
         env = self.env
         bonus = getattr(env, "_healthy_reward", 0.0)
         forward = env._forward_reward_weight * ((after - before) / self._dt) + healthy * bonus
-        return forward - env._ctrl_cost_weight * controls.square().sum(-1)
+        # In single precision and in order, as Gymnasium's sums of up to seven numbers.
+        return forward - env._ctrl_cost_weight * sum(controls.square().unbind(-1))
 
     def healthy(self, qpos: Tensor, qvel: Tensor) -> Tensor:
         """Whether robots are healthy, [k]."""

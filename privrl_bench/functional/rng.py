@@ -37,11 +37,12 @@ class Streams:
 
     seed: int
     side: int = 0  # 0: the run; 1: public simulations of the algorithm; 2: public references
+    device: str | None = None  # where users' numbers are drawn from counters; None: by generators
 
     @property
     def public(self) -> Streams:
         """Streams for public simulations, independent of all others."""
-        return replace(self, side=1)
+        return replace(self, side=1, device=None)
 
     def torch(self, name: str, *counters: int) -> torch.Generator:
         """Return a new generator of stream `name` at `counters`, for example (round,)."""
@@ -64,6 +65,8 @@ class Streams:
             numbers: [n] of the users, -1: none; None: simulated users who act once have no number.
             draw: (generator, n) -> numbers of n users along axis 1.
         """
+        if self.device is not None:
+            return draw(self.counters(name, slots, round_index), len(slots))
         if numbers is not None:
             each = [draw(self.torch(name, round_index, max(k, 0)), 1) for k in numbers]
             return torch.cat(each, dim=1)
@@ -72,9 +75,9 @@ class Streams:
         at = slots.start - pages.start * _SLOTS
         return torch.cat(drawn, dim=1)[:, at : at + len(slots)]
 
-    def counters(self, name: str, slots: range, device: Any, *words: int) -> UserCounters:
-        """The random numbers of simulated users on a device, at counters such as (round,)."""
-        return UserCounters((self.seed, self._tag(name), *words), slots, device)
+    def counters(self, name: str, slots: range, *words: int) -> UserCounters:
+        """The random numbers of simulated users on the device, at counters such as (round,)."""
+        return UserCounters((self.seed, self._tag(name), *words), slots, self.device or "cpu")
 
     def episode_seed(self, name: str, *counters: int) -> int:
         """Return a 32-bit seed for one episode's `reset` at `counters`, for example (slot, episode)."""
@@ -126,7 +129,7 @@ class UserCounters:
         device: of the numbers.
     """
 
-    def __init__(self, words: tuple[int, ...], slots: range, device: Any):
+    def __init__(self, words: tuple[int, ...], slots: range, device: str):
         self._key = np.random.SeedSequence(words).generate_state(2).tolist()
         self._slots = torch.arange(slots.start, slots.stop, device=device)[:, None]
         self._calls = 0

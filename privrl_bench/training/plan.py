@@ -26,6 +26,7 @@ from privrl_bench.algorithms.registry import algorithm
 from privrl_bench.composition.identity import group_key, noise_key
 from privrl_bench.composition.rules import check_run
 from privrl_bench.config.schema import PrivacyConfig, RunConfig
+from privrl_bench.envs.backends import on_device
 from privrl_bench.envs.scaling import RUNNING_OBS, RUNNING_REWARD
 from privrl_bench.errors import ConfigError, PrivacyError
 from privrl_bench.evaluation import evaluator_of
@@ -140,7 +141,8 @@ def make_plan(configs: list[RunConfig], horizon: int | None = None) -> Plan:
     asked = _rounds_of(users)
     rounds = users.room(asked).fitted() if users.config.fit_population else asked
     _check_minibatches(users)
-    streams = [Streams(c.seed) for c in configs]
+    there = configs[0].hardware.device if on_device(configs[0].env) else None
+    streams = [Streams(c.seed, device=there) for c in configs]
     context = _context(users, streams)
     build: Any = algorithm(users.config.algo.name)
     algo: Algorithm = build(users.config.algo, context)

@@ -20,7 +20,7 @@ KNOWN = [
 
 
 def counters(slots, *words, seed=3, name="policy"):
-    return Streams(seed).counters(name, slots, "cpu", *words)
+    return Streams(seed).counters(name, slots, *words)
 
 
 @pytest.mark.parametrize(("counter", "key", "expected"), KNOWN)
@@ -42,7 +42,7 @@ def test_calls_rounds_streams_and_seeds_have_different_numbers() -> None:
     found = [one.uniform(4, 64), one.uniform(4, 64), counters(range(64), 1).uniform(4, 64)]
     found += [counters(range(64), 0, seed=4).uniform(4, 64)]
     found += [counters(range(64), 0, name="env").uniform(4, 64)]
-    found += [Streams(3).public.counters("policy", range(64), "cpu", 0).uniform(4, 64)]
+    found += [Streams(3).public.counters("policy", range(64), 0).uniform(4, 64)]
     everything = torch.stack(found).flatten()
     assert len(everything.unique()) > 0.999 * len(everything)
     assert torch.equal(counters(range(64), 0).uniform(4, 64), found[0])

@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 import torch
+from on_device_runs import of, trained
 
 from privrl_bench.algorithms.policy_gradient import dppg
 from privrl_bench.algorithms.policy_gradient.critics import (
@@ -20,7 +21,6 @@ from privrl_bench.algorithms.policy_gradient.critics import (
 )
 from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.audit.shrink import shrink
-from privrl_bench.composition.compose import compose
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.privacy.sampling.sampler import Cohort
@@ -32,27 +32,6 @@ from privrl_bench.types import State, UserBatch
 from privrl_bench.users.collectors import on_device
 from privrl_bench.users.collectors.shards import blank_of
 
-SMALL = (
-    *("algo=dppg", "env.backend=torch", "algo.hidden=[8,5]", "log=none", "eval.every=0"),
-    *("log.plot=false", "log.progress=false", "privacy.users_per_round=70", "env.user_steps=20"),
-)
-
-
-def of(*words):
-    keys = {word.partition("=")[0] for word in words}
-    return compose([*(word for word in SMALL if word.partition("=")[0] not in keys), *words])
-
-
-def trained(configs, rounds=3):
-    """Parameters after some rounds."""
-    trainer = Trainer(make_plan(configs))
-    try:
-        for _ in range(rounds):
-            trainer.step()
-        return trainer.state.tensors
-    finally:
-        trainer.close()
-
 
 def collected(config, sizes=None, index=0):
     plan = make_plan([config])
@@ -60,7 +39,6 @@ def collected(config, sizes=None, index=0):
     actor = plan.algo.actor(plan.algo.init(plan.streams))
     users = config.privacy.users_per_round
     shards = list(collector.shards(actor, index, Cohort([sizes or users], None, range(users))))
-    assert all(x.counted for x in shards)
     return plan, shards
 
 
@@ -231,6 +209,8 @@ def on_meta(config):
     """The config's plan with its tensors on the meta device, which holds no numbers."""
     plan = make_plan([config])
     state = plan.algo.init(plan.streams)
+    there = [replace(s, device="meta") for s in plan.streams]
+    plan = replace(plan, streams=there)
     return plan, State(
         0, {k: torch.zeros(x.shape, dtype=x.dtype) for k, x in state.tensors.items()}
     ).to("meta")
@@ -293,7 +273,6 @@ def test_no_operation_of_training_on_a_device_mixes_it_with_the_host(words) -> N
     users = UserBatch(
         **blank_of(plan.spec, (1, 5, plan.steps), "meta"),
         valid=torch.ones(1, 5, dtype=torch.bool, device="meta"),
-        counted=True,
     )
     with no_numbers():
         where, _ = sends(plan, state, users)

@@ -85,7 +85,6 @@ class WorldsCollector(Collector):
             **cast(Any, {name: x[:, kept] for name, x in batch.items()}),
             valid=valid[:, kept],
             stats=stats,
-            counted=True,
         )
 
     def _act(
@@ -96,7 +95,7 @@ class WorldsCollector(Collector):
         batch = blank_of(self._spec, (*active.shape, steps), self._device)
         scaling = self._constants()
         sample = _Sampler(self._policy, params.to(self._device), active.shape[1])
-        noise = _Noise(self._streams, self._policy, round_index, slots, self._device)
+        noise = _Noise(self._streams, self._policy, round_index, slots)
         invalid, going = torch.zeros_like(active), active
         elapsed = torch.zeros(active.shape, dtype=torch.int64, device=self._device)
         total = torch.zeros(active.shape, dtype=torch.float64, device=self._device)
@@ -146,9 +145,7 @@ class WorldsCollector(Collector):
     def _reset(self, where: Tensor, round_index: int, t: int, slots: range) -> None:
         """New episodes before step t in the worlds `where` [R, W]."""
         drawn = [
-            s.counters("env", slots, self._device, round_index, t).uniform(
-                self.worlds.draws, len(slots)
-            )
+            s.counters("env", slots, round_index, t).uniform(self.worlds.draws, len(slots))
             for s in self._streams
         ]
         self.worlds.reset(where.flatten(), torch.cat(drawn, dim=1))
@@ -288,13 +285,10 @@ class _Noise:
         policy: the policy.
         round_index: selects the numbers.
         slots: of the worlds.
-        device: torch device.
     """
 
-    def __init__(
-        self, streams: list[Streams], policy: Policy, round_index: int, slots: range, device: str
-    ):
-        self._counters = [s.counters("policy", slots, device, round_index) for s in streams]
+    def __init__(self, streams: list[Streams], policy: Policy, round_index: int, slots: range):
+        self._counters = [s.counters("policy", slots, round_index) for s in streams]
         self._policy, self._users = policy, len(slots)
         self._drawn = torch.empty(0)
 
