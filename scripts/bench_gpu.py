@@ -36,8 +36,8 @@ from mujoco import rollout
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.envs.backends import TENSOR, gym_id
-from privrl_bench.envs.registry import make_env
-from privrl_bench.envs.worlds import LANES, make_worlds
+from privrl_bench.envs.registry import make_env, make_worlds
+from privrl_bench.envs.worlds import LANES
 from privrl_bench.kernels.machine import one_thread
 from privrl_bench.training.plan import make_plan
 from privrl_bench.training.trainer import Trainer
@@ -122,13 +122,18 @@ class Round:
         return self._steps / spent
 
 
+def simulator(env: str) -> tuple[Any, int]:
+    """MuJoCo's model, and simulator steps of one environment step."""
+    inner: Any = make_env(compose([f"env={env}", "algo=dppg"]).env).unwrapped
+    model = inner.model if hasattr(inner, "model") else inner._env.physics.model._model
+    return model, getattr(inner, "frame_skip", 1)
+
+
 class Threads:
     """MuJoCo's own threads, with constant controls."""
 
     def __init__(self, env: str, threads: int):
-        inner: Any = make_env(compose([f"env={env}", "algo=dppg"]).env).unwrapped
-        self._skip = getattr(inner, "frame_skip", 1)
-        self._model = inner.model if hasattr(inner, "model") else inner._env.physics.model._model
+        self._model, self._skip = simulator(env)
         self._data = [mujoco.MjData(self._model) for _ in range(threads)]
         first = mujoco.MjData(self._model)
         size = mujoco.mj_stateSize(self._model, mujoco.mjtState.mjSTATE_FULLPHYSICS)
@@ -149,8 +154,7 @@ class Threads:
 
 def testspeed(env: str, users: int, device: str) -> float:
     """Environment steps a second by MuJoCo Warp's own benchmark."""
-    inner: Any = make_env(compose([f"env={env}", "algo=dppg"]).env).unwrapped
-    model = inner.model if hasattr(inner, "model") else inner._env.physics.model._model
+    model, skip = simulator(env)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.mjb"
         mujoco.mj_saveModel(model, str(file))
@@ -159,7 +163,7 @@ def testspeed(env: str, users: int, device: str) -> float:
         out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = re.search(r"steps_per_second: ([\d.e+]+)", out)
     assert found, out
-    return float(found[1]) / getattr(inner, "frame_skip", 1)
+    return float(found[1]) / skip
 
 
 def measured(env: str, asked: argparse.Namespace) -> dict[str, Any]:

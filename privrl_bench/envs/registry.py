@@ -15,7 +15,7 @@ import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs import REGISTRY, simulated
-from privrl_bench.envs.backends import gym_id
+from privrl_bench.envs.backends import WARP, gym_id
 from privrl_bench.envs.construction import (
     check_reset,
     make_env,
@@ -220,3 +220,18 @@ def make_slots(config: EnvConfig, count: int) -> Slots:
         made: Slots = own(config, count)
         return made
     return LoopSlots(lambda: make_env(config), count)
+
+
+def make_worlds(config: EnvConfig, count: int, device: str) -> Any:
+    """Make `worlds.Worlds` of an environment that `backends.check_backend` accepts.
+
+    Args:
+        config: The environment.
+        count: Number of worlds, a multiple of `worlds.LANES`.
+        device: torch device.
+    """
+    from privrl_bench.envs.worlds import TensorWorlds  # needs torch
+
+    if config.backend == "torch":
+        return TensorWorlds(slots_class(config), config, count, device)
+    return _imported(f"warp_worlds:{WARP[gym_id(config)]}")(config, count, device)

@@ -7,6 +7,7 @@ statistics of all users' data, which is declared as a caveat.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -129,9 +130,15 @@ class SignalScaler:
         cut = self._config.reward_clip
         return np.minimum(np.maximum(rewards * scale, -cut), cut)
 
-    def constants(self) -> tuple[np.ndarray, np.ndarray, float | np.ndarray]:
-        """Return means and inverse standard deviations [R, U, D], and the factor of rewards."""
-        return self._obs.mean, self._inverse_std, self._reward_scale
+    def constants(self) -> list[tuple[Any, Any, float]]:
+        """Return (shift, factor, bound) of observations [R, U, D] and of rewards; not of running statistics."""
+        config, unscaled = self._config, (0.0, 1.0, float("inf"))
+        obs = (self._obs.mean, self._inverse_std, config.obs_clip)
+        rewards = (0.0, self._reward_scale, config.reward_clip)
+        return [
+            unscaled if config.obs_scaling == "none" else obs,
+            unscaled if config.reward_scaling == "none" else rewards,
+        ]
 
     def frozen(self) -> FrozenScaling:
         """Return the current scaling for evaluation: the average of the slots' statistics."""

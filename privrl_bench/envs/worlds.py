@@ -6,16 +6,13 @@ another, to the last bit (tested). `warp_worlds.py` says what MuJoCo Warp shares
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
 
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.envs.backends import WARP, gym_id
 from privrl_bench.envs.classic import ClassicSlots
-from privrl_bench.envs.registry import slots_class
 
 # On the CPU torch computes the last numbers of an array by other code than the ones before. In whole groups of
 # so many worlds there are no last ones.
@@ -77,12 +74,3 @@ class TensorWorlds(Worlds):
         """See `Worlds.step`."""
         self._state, rewards, terminated = self._slots.advance(self._state, actions)
         return rewards, terminated
-
-
-def make_worlds(config: EnvConfig, count: int, device: str) -> Worlds:
-    """Worlds of an environment that `backends.check_backend` accepts; `count`: a multiple of `LANES`."""
-    if config.backend == "torch":
-        return TensorWorlds(slots_class(config), config, count, device)
-    module = importlib.import_module("privrl_bench.envs.warp_worlds")  # of the extra
-    made: Worlds = getattr(module, WARP[gym_id(config)])(config, count, device)
-    return made

@@ -37,6 +37,8 @@ RUNS = {
     "discrete actions": "algo=dppg env=cartpole env.user_steps=32",
     "boxes, shared critic": "algo=dppg env=pendulum env.user_steps=32 algo.critic=shared env.user=segment",
     "private critic": "algo=dppg env=cartpole env.user_steps=32 algo.critic=private",
+    "worlds": "algo=dppg env=cartpole env.user_steps=32 env.backend=torch",
+    "worlds, boxes": "algo=dppg env=pendulum env.user_steps=32 env.backend=torch",
     "all steps at once": "algo=ppo env=pendulum privacy.users_per_round=1 env.user_steps=128",
 }
 TEXTS = {
@@ -112,6 +114,19 @@ def test_rounds_of_simulated_users(name):
     assert_close(ended([of(words, "cpu")]), found)
 
 
+def test_rounds_in_worlds_of_warp_are_the_same_from_run_to_run():
+    pytest.importorskip("mujoco_warp")
+    words = "algo=dppg env=hopper env.user_steps=32 env.backend=warp"
+    assert_same(ended([of(words, GPU)]), ended([of(words, GPU)]))
+
+
+@pytest.mark.parametrize("name", ["worlds", "worlds, boxes"])
+def test_shards_of_worlds_do_not_change_a_bit(name):
+    whole = of(f"{RUNS[name]} privacy.users_per_round=70000 total_steps=7000000", GPU)
+    parts = replace(whole, hardware=replace(whole.hardware, shard_users=9000))
+    assert_same(ended([whole], 1), ended([parts], 1))
+
+
 def test_replicas_that_are_trained_together():
     words = RUNS["boxes, shared critic"]
     seeds = [replace(of(words, GPU), seed=s) for s in (3, 4)]
@@ -147,7 +162,7 @@ def test_rounds_of_texts(texts, name):
     assert_close(played("cpu"), found)
 
 
-@pytest.mark.parametrize("name", ["boxes, shared critic", "private critic"])
+@pytest.mark.parametrize("name", ["boxes, shared critic", "private critic", "worlds"])
 def test_no_other_paths(name):
     """The leak test finds on the GPU what it finds on the CPU."""
     on_gpu, on_cpu = (find_leaks(shrink(of(RUNS[name], d))[0], late=False) for d in (GPU, "cpu"))

@@ -11,7 +11,8 @@ from on_device_runs import of, trained
 from privrl_bench.composition.compose import compose
 from privrl_bench.envs.backends import WARP, gym_id
 from privrl_bench.envs.construction import make_env
-from privrl_bench.envs.worlds import LANES, make_worlds
+from privrl_bench.envs.registry import make_worlds
+from privrl_bench.envs.worlds import LANES
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 
 pytest.importorskip("mujoco_warp")

@@ -6,8 +6,8 @@ import torch
 from helpers import changed, shipped
 
 from privrl_bench.envs.backends import TENSOR, gym_id
-from privrl_bench.envs.registry import make_slots
-from privrl_bench.envs.worlds import LANES, make_worlds
+from privrl_bench.envs.registry import make_slots, make_worlds
+from privrl_bench.envs.worlds import LANES
 
 CHOICES = {"cartpole": 2, "acrobot": 3, "mountain_car": 3, "riverswim": 2, "chain": 1}
 BOXES = {"pendulum": (-2.5, 2.5), "dosing0": (-1.0, 11.0), "dosing1": (-1.0, 11.0)}

@@ -623,7 +623,10 @@ def test_ranges_are_part_of_what_a_run_is(tmp_path):
         ("algo=dppg", "env=cartpole", "algo.critic=shared", "env.obs_scaling=running"),
         ("algo=dppg", "env=pendulum", "env.obs_scaling=private", "env.reward_scaling=private"),
         ("algo=ppo", "env=cartpole"),
-        ("algo=ppo", "env=pendulum", "privacy.rewards=noised", "algo.epochs=1"),
+        pytest.param(
+            ("algo=ppo", "env=pendulum", "privacy.rewards=noised", "algo.epochs=1"),
+            marks=pytest.mark.slow,
+        ),
         ("algo=a2c", *CLOCK),
         ("algo=dppg", *CLOCK, "algo.minibatches=2", "env.user=episode"),
         ("algo=sac", "env=pendulum", "algo.batch=4", "algo.updates=0.1"),

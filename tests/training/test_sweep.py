@@ -389,6 +389,7 @@ def test_a_signal_stops_every_process_and_the_exit_code_tells(here: Path, number
     assert all(one is not None and one["round"] > 0 for one in saved)
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_no_run_running(here: Path) -> None:
     """Its parent writes how its runs ended."""
     words = ["-m", "seed=0,1", "hardware.workers=2", *later_wins(TINY, ["total_steps=1_000_000"])]

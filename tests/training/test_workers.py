@@ -270,6 +270,7 @@ def test_workers_that_always_die_end_the_run(inline):
         trained("hardware.workers=2")
 
 
+@pytest.mark.slow
 def test_killed_processes_change_nothing():
     """Real processes, killed between and within rounds."""
     alone = trained("hardware.workers=1")

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from privrl_bench.config.schema import EnvConfig
+from privrl_bench.envs.registry import make_worlds
 from privrl_bench.envs.scaling import SignalScaler
-from privrl_bench.envs.worlds import LANES, Worlds, make_worlds
+from privrl_bench.envs.worlds import LANES, Worlds
 from privrl_bench.functional.rng import Streams
 from privrl_bench.models.policy import Policy
 from privrl_bench.privacy.sampling.sampler import Cohort
@@ -93,7 +94,7 @@ class WorldsCollector(Collector):
         """Steps [R, W, T, ...] of the users `active` [R, W], who is valid [R, W], and metrics."""
         steps, whole_episode = self.shape.steps, self._config.user == "episode"
         batch = blank_of(self._spec, (*active.shape, steps), self._device)
-        scaling = self._constants()
+        scaling = _Scaling(self.scaler, self._device)
         sample = _Sampler(self._policy, params.to(self._device), active.shape[1])
         noise = _Noise(self._streams, self._policy, round_index, slots)
         invalid, going = torch.zeros_like(active), active
@@ -156,12 +157,6 @@ class WorldsCollector(Collector):
         fine = _finite(raw)
         invalid |= where & ~fine
         return torch.where(fine[..., None], raw, 0.0)
-
-    def _constants(self) -> _Scaling:
-        """The scaling of this round on the device."""
-        config, (mean, inverse, factor) = self._config, self.scaler.constants()
-        as_there = [torch.as_tensor(x, device=self._device) for x in (mean, inverse, factor)]
-        return _Scaling(config, *as_there)
 
     def _to_env(self, actions: Tensor) -> Tensor:
         """`Policy.to_env` on the device."""
@@ -254,27 +249,23 @@ class _Scaling:
     """`SignalScaler` with constants, on the device.
 
     Args:
-        config: which scaling.
-        mean, inverse: [R, 1, D] of observations.
-        factor: [R, 1], or a number, of rewards.
+        scaler: whose constants.
+        device: torch device.
     """
 
-    def __init__(self, config: EnvConfig, mean: Tensor, inverse: Tensor, factor: Tensor):
-        self._config, self._mean, self._inverse, self._factor = config, mean, inverse, factor
+    def __init__(self, scaler: SignalScaler, device: str):
+        self._there = [
+            [torch.as_tensor(x, device=device) for x in (shift, factor, -bound, bound)]
+            for shift, factor, bound in scaler.constants()
+        ]
 
     def obs(self, raw: Tensor) -> Tensor:
         """Scaled observations [R, W, D] in single precision."""
-        cut = self._config.obs_clip
-        if self._config.obs_scaling != "none":
-            raw = ((raw.double() - self._mean) * self._inverse).clip(-cut, cut)
-        return raw.float()
+        return _scaled(raw.double(), *self._there[0]).float()
 
     def reward(self, rewards: Tensor) -> Tensor:
         """Scaled rewards [R, W]."""
-        cut = self._config.reward_clip
-        if self._config.reward_scaling == "none":
-            return rewards
-        return (rewards * self._factor).clip(-cut, cut)
+        return _scaled(rewards, *self._there[1])
 
 
 class _Noise:
@@ -330,6 +321,10 @@ class _Sampler:
             for sample, xs, ns in zip(self._samples, obs, noise, strict=True)
         ]
         return torch.stack(found)[:, : obs.shape[1] - self._padding]
+
+
+def _scaled(x: Tensor, shift: Tensor, factor: Tensor, least: Tensor, most: Tensor) -> Tensor:
+    return ((x - shift) * factor).clip(least, most)
 
 
 def _finite(x: Tensor) -> Tensor:

@@ -1,5 +1,7 @@
 """The session of docs/guides/budget.md, on made-up users: within the budget, and as the page shows it."""
 
+import pytest
+
 import re
 import shlex
 from pathlib import Path
@@ -31,6 +33,7 @@ def visits(users=2000, seed=0):
     )
 
 
+@pytest.mark.slow
 def test_the_session_stays_within_the_budget_and_prints_what_the_page_shows(
     tmp_path, monkeypatch, capsys
 ):

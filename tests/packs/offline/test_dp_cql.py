@@ -138,6 +138,7 @@ def test_the_conservative_term_lowers_what_was_not_done():
     assert gaps[1] > gaps[0] + 0.3
 
 
+@pytest.mark.slow
 def test_under_privacy_it_goes_to_the_right_and_its_policy_is_of_use(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name = walk_logs("walks/b-v0", users=1500)

@@ -272,6 +272,7 @@ def test_it_opens_no_path_around_the_gate():
     assert report.compared > 3
 
 
+@pytest.mark.slow
 def test_the_noise_of_a_release_is_what_epsilon_is_computed_from():
     """With z = 2, the user who differs most moves a mean by half a standard deviation of its noise."""
     seeds, sums = range(20), []

@@ -103,6 +103,7 @@ def test_values_without_noise_are_those_of_value_iteration():
     assert (found.argmax(-1) == 1).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("basis", ["quadratic", "fourier"])
 def test_under_privacy_it_goes_to_the_right_and_its_policy_is_of_use(tmp_path, monkeypatch, basis):
     monkeypatch.chdir(tmp_path)

@@ -53,6 +53,7 @@ def test_a_search_that_is_scored_by_private_returns(monkeypatch):
     assert "search summary.json search" in found
 
 
+@pytest.mark.slow
 def test_a_search_that_publishes_its_number_of_runs(monkeypatch):
     def published(folder, *args):
         found = publish(folder, *args)

@@ -55,6 +55,7 @@ def test_the_score_is_the_value_on_users_who_do_not_train(tmp_path):
     assert found.guarantee_status == "formal"
 
 
+@pytest.mark.slow
 def test_greedy_policies_are_scored_by_fitted_q_evaluation(tmp_path):
     own = ["algo.features=6", "algo.gamma=0.9", "algo.ridge=choice(1,1000)", FQE]
     folder = tmp_path / "it's"
