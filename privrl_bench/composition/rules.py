@@ -5,6 +5,8 @@ These hold for every run; `given_rules.py` has the rules of what the command lin
 
 from __future__ import annotations
 
+import importlib.util
+
 from privrl_bench import envs
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.config.traits import Draws
@@ -79,6 +81,11 @@ def _noise(run: RunConfig) -> None:
     z = run.privacy.z
     if not rules(run.privacy).mechanism.private and z:
         raise ConfigError("privacy.z", f"privacy=none adds no noise, so it must be 0, got {z:g}")
+    refuse(
+        run.privacy.noise == "secure" and importlib.util.find_spec("opendp") is None,
+        "privacy.noise",
+        "secure needs OpenDP: pip install 'privrl-bench[secure]'",
+    )
 
 
 def _fit_population(run: RunConfig) -> None:

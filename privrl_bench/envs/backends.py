@@ -21,6 +21,7 @@ WARP = {
     "dm_control/cartpole-swingup-v0": "SwingupWorlds",
     "dm_control/pendulum-swingup-v0": "PendulumWorlds",
 }
+ARGUMENTS = {"Ant-v5": {"include_cfrc_ext_in_observation": False}}  # that an environment needs
 BACKENDS = {"torch": TENSOR, "warp": tuple(WARP)}
 
 
@@ -44,11 +45,12 @@ def check_backend(config: EnvConfig) -> None:
     if not on_device(config):
         return
     known, name = BACKENDS[config.backend], gym_id(config)
-    # Arguments of Gymnasium's classic control change what was written again in torch.
-    taken = name.startswith("privrl_bench/") or config.backend == "warp" or not config.kwargs
+    # Other arguments change what was written again here.
+    own = name.startswith("privrl_bench/")
+    taken = own or dict(config.kwargs) == ARGUMENTS.get(name, {})
     odd = config.wrappers or config.obs_parts or config.kind not in ("gym", "dmc")
     if name not in known or odd or not taken:
-        which = f"{', '.join(known)}, without wrappers, parts or arguments of others"
+        which = f"{', '.join(known)}, without wrappers, env.obs_parts, or other env.kwargs"
         raise ConfigError(
             "env.backend", f"{config.backend} simulates {which}; for {config.label} use auto"
         )

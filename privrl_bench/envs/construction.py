@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -166,8 +167,13 @@ def _make_dmc(config: EnvConfig) -> Any:
     """Make a dm_control suite task as a Gymnasium environment."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about a missing display; nothing is rendered
-        import shimmy
-        from dm_control import suite
+        try:
+            import shimmy
+            from dm_control import suite
+        except ImportError:
+            version = ".".join(map(str, sys.version_info[:2]))
+            why = f"dm_control is not installed (it needs Python 3.11 or 3.12; this is {version})"
+            raise ConfigError("env", why) from None
 
     log_mujoco_warnings()
     domains = sorted({domain for domain, _ in suite.ALL_TASKS})

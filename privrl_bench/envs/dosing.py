@@ -27,6 +27,7 @@ from scipy.special import ndtr, ndtri
 
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.classic import ClassicSlots
+from privrl_bench.errors import ConfigError
 
 MINUTES = 10  # of one step
 GRID = 145  # points of a day
@@ -209,6 +210,8 @@ class Dosing0Slots(ClassicSlots):
     size, max_episode_steps, draws = 8 + GRID, STEPS, 7
 
     def __init__(self, config: EnvConfig, count: int, xp: Any = np, device: str = "cpu"):
+        if config.kwargs:
+            raise ConfigError("env.kwargs", f"Dosing takes none, got {', '.join(config.kwargs)}")
         super().__init__(config, count, xp, device)
         self._tables = Tables(*map(self.constant, _TABLES))
         self._smooth = self.constant(_SMOOTH)

@@ -25,7 +25,7 @@ from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.cartpole_dmc import suite_model
 from privrl_bench.envs.slots import log_mujoco_warnings
 from privrl_bench.envs.worlds import Worlds
-from privrl_bench.errors import ConfigError, EnvironmentFailure
+from privrl_bench.errors import EnvironmentFailure
 
 # A solver that stops at its limit of iterations is MuJoCo's own behaviour.
 _HARMLESS = mjw.OverflowType.ITERATIONS | mjw.OverflowType.LS_ITERATIONS
@@ -206,8 +206,6 @@ class AntWorlds(LocomotionWorlds):
     hidden = 2
 
     def __init__(self, config: EnvConfig, count: int, device: str):
-        if dict(config.kwargs).get("include_cfrc_ext_in_observation", True):
-            raise ConfigError("env.backend", "warp has no contact forces of Ant: use env=ant")
         self._torso: Any = None  # [count, 3], MuJoCo's position of the last simulator step
         super().__init__(config, count, device)
         self._torso = wp.to_torch(self._data.xpos)[:, self.env.data.body(self.env._main_body).id]

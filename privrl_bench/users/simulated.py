@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 CARRIED_OVER = "carried-over environment"
 SHARED_BUFFERS = "shared buffers of MuJoCo Warp"
 _SHARED = (
-    "the contacts of all users' worlds are in one buffer; that no world changes the last bits of another was "
-    "tested on the CPU only"
+    "the contacts of all users' worlds are in one buffer, which ends the run when it is full; that no world "
+    "changes the last bits of another was tested on the CPU only"
 )
 
 

@@ -24,6 +24,7 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.config.diagnostics import check_choice
 from privrl_bench.config.folder_names import LEADING, LENGTH
 from privrl_bench.config.traits import Data
+from privrl_bench.envs.registry import make_env
 from privrl_bench.errors import ConfigError
 from privrl_bench.privacy.rules import rules, taking
 
@@ -707,3 +708,15 @@ def test_paths_with_the_marks_of_run_folders_need_no_quotes(tmp_path) -> None:
     assert compose(["algo=mean_return", f"algo.policy={folder}"]).algo.policy == str(folder)
     with pytest.raises(ConfigError, match=r"algo.policy: cannot read the value"):
         compose(["algo=mean_return", f"algo.policy={folder}x"])
+
+
+def test_secure_noise_without_its_library_is_refused(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"privacy\.noise: secure needs OpenDP: pip install"):
+        compose(["algo=dppg", "env=cartpole", "privacy.noise=secure"])
+
+
+def test_a_task_of_dm_control_says_which_python_it_needs(monkeypatch):
+    monkeypatch.setitem(sys.modules, "shimmy", None)
+    with pytest.raises(ConfigError, match="dm_control is not installed .it needs Python 3.11 or"):
+        make_env(compose(["algo=dppg", "env=cartpole_balance"]).env)

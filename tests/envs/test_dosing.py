@@ -14,6 +14,7 @@ from privrl_bench.envs import dosing
 from privrl_bench.envs.dosing import Dosing0Slots, Dosing1Slots, fixed_day, interval, random_day
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.envs.slots import LoopSlots
+from privrl_bench.errors import ConfigError
 
 START = np.array([85.0, 33.33, 33.33, 25.0, 25.0, 250.0])
 
@@ -194,3 +195,8 @@ def test_anybody_can_make_it() -> None:
     other, _ = env.reset()
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
+
+
+def test_it_takes_no_arguments() -> None:
+    with pytest.raises(ConfigError, match=r"env\.kwargs: Dosing takes none, got foo"):
+        env_spec(changed(shipped("dosing1"), kwargs={"foo": 1}))

@@ -13,7 +13,7 @@ from privrl_bench.envs.backends import WARP, gym_id
 from privrl_bench.envs.construction import make_env
 from privrl_bench.envs.registry import make_worlds
 from privrl_bench.envs.worlds import LANES
-from privrl_bench.errors import ConfigError, EnvironmentFailure
+from privrl_bench.errors import EnvironmentFailure
 
 pytest.importorskip("mujoco_warp")
 pytestmark = pytest.mark.slow
@@ -198,11 +198,6 @@ def test_a_buffer_that_is_too_small_is_noticed(monkeypatch) -> None:
         worlds.step(torch.zeros(LANES, 3))
     with pytest.raises(EnvironmentFailure, match="that all users share is full"):
         worlds.check()
-
-
-def test_ants_contact_forces_are_refused_as_observations() -> None:
-    with pytest.raises(ConfigError, match="warp has no contact forces"):
-        make_worlds(changed(config_of("ant"), kwargs={}), LANES, "cpu")
 
 
 def test_a_run_is_the_same_from_run_to_run_and_over_shards() -> None:

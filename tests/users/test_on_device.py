@@ -123,6 +123,14 @@ def test_a_run_is_the_same_however_a_round_is_cut_into_shards(words) -> None:
             assert torch.equal(x, whole[name]), name
 
 
+def test_users_of_shards_have_their_rows_in_the_large_groups_of_a_gpu(monkeypatch) -> None:
+    whole, words = trained([of("env=pendulum")]), ("env=pendulum", "hardware.shard_users=16")
+    monkeypatch.setitem(on_device._GROUP, "cpu", 256)
+    for config in (of("env=pendulum"), of(*words)):
+        for name, x in trained([config]).items():
+            assert torch.equal(x, whole[name]), name
+
+
 def test_seeds_that_are_trained_together_are_the_same_as_alone() -> None:
     seeds = [of("env=pendulum", f"seed={s}") for s in (3, 4)]
     both = trained(seeds)
@@ -179,7 +187,19 @@ def test_no_user_leaves_a_trace_beside_the_release(env) -> None:
         (("env=cartpole", "algo=ppo"), "env.backend: is torch, but algo=ppo trains users whom the"),
         (("env=cartpole", "env.user=segment"), "start from a reset, unlike those of env.user=segm"),
         (("env=pendulum", "env.obs_scaling=running"), "it keeps no running statistics"),
-        (("env=cartpole", "+env.kwargs.sutton_barto_reward=true"), "arguments of others; for cart"),
+        (("env=cartpole", "+env.kwargs.sutton_barto_reward=true"), "or other env.kwargs; for cart"),
+        (
+            ("env=ant", "env.backend=warp", "env.kwargs.include_cfrc_ext_in_observation=true"),
+            "or other env.kwargs; for ant use",
+        ),
+        (
+            ("env=hopper", "env.backend=warp", "+env.kwargs.frame_skip=2"),
+            "or other env.kwargs; for hop",
+        ),
+        (
+            ("env=cartpole_swingup", "env.backend=warp", "+env.kwargs.task_kwargs={random: 1}"),
+            "or other env.kwargs; for cartpole_swingup use auto",
+        ),
         (("env=cartpole", "env.backend=cuda"), "env.backend: must be one of auto, loop, torch, w"),
     ],
 )

@@ -95,7 +95,7 @@ class WorldsCollector(Collector):
         steps, whole_episode = self.shape.steps, self._config.user == "episode"
         batch = blank_of(self._spec, (*active.shape, steps), self._device)
         scaling = _Scaling(self.scaler, self._device)
-        sample = _Sampler(self._policy, params.to(self._device), active.shape[1])
+        sample = _Sampler(self._policy, params.to(self._device), slots)
         noise = _Noise(self._streams, self._policy, round_index, slots)
         invalid, going = torch.zeros_like(active), active
         elapsed = torch.zeros(active.shape, dtype=torch.int64, device=self._device)
@@ -292,25 +292,24 @@ class _Noise:
 
 
 class _Sampler:
-    """`Policy.sampler` in calls of always the same shape.
+    """`Policy.sampler` in calls of always the same shape, where a slot always has the same row.
 
     Args:
         policy: the policy.
         params: [R, P].
-        width: W.
+        slots: of the worlds.
     """
 
-    def __init__(self, policy: Policy, params: Tensor, width: int):
+    def __init__(self, policy: Policy, params: Tensor, slots: range):
         self._size = _GROUP[params.device.type]
-        self._padding = -width % self._size
+        self._before = slots.start % self._size
+        self._after, self._width = -slots.stop % self._size, len(slots)
         self._samples = [policy.sampler(one[None]) for one in params]
 
     def __call__(self, obs: Tensor, noise: Tensor) -> Tensor:
         """Actions [R, W, ...] for observations [R, W, D] and random numbers [R, W, ...]."""
-        if self._padding:
-            obs, noise = (
-                torch.nn.functional.pad(x, (0, 0, 0, self._padding)) for x in (obs, noise)
-            )
+        edges = (0, 0, self._before, self._after)
+        obs, noise = (torch.nn.functional.pad(x, edges) for x in (obs, noise))
         found = [
             torch.cat(
                 [
@@ -320,7 +319,7 @@ class _Sampler:
             )
             for sample, xs, ns in zip(self._samples, obs, noise, strict=True)
         ]
-        return torch.stack(found)[:, : obs.shape[1] - self._padding]
+        return torch.stack(found)[:, self._before : self._before + self._width]
 
 
 def _scaled(x: Tensor, shift: Tensor, factor: Tensor, least: Tensor, most: Tensor) -> Tensor:
