@@ -718,5 +718,5 @@ def test_secure_noise_without_its_library_is_refused(monkeypatch):
 
 def test_a_task_of_dm_control_says_which_python_it_needs(monkeypatch):
     monkeypatch.setitem(sys.modules, "shimmy", None)
-    with pytest.raises(ConfigError, match="dm_control is not installed .it needs Python 3.11 or"):
+    with pytest.raises(ConfigError, match=r"dm_control is not installed .it needs Python 3.11 or"):
         make_env(compose(["algo=dppg", "env=cartpole_balance"]).env)

@@ -258,7 +258,18 @@ def _readme() -> str:
     columns = {"epsilon": spent, "users of a run": _users, "steps": steps, "seeds": seeds}
     columns |= {"return": interval}
     columns |= {"PPO": lambda runs: _with_steps(ppo(runs[0].env, runs), runs, interval)}
+    columns |= {"of PPO": _of_ppo}
     return runs_table("task", by_task(groups), columns)
+
+
+def _of_ppo(runs: Group) -> str:
+    """How far from random actions to PPO of the nearest number of steps, on average."""
+    env = runs[0].env
+    trivial = read_trivial(STORE / "dppg/table1") | read_trivial(STORE / "primorl/table1")
+    policies = {what.partition("(")[2]: what.split()[0] for what in trivial[env].split("; ")}
+    least = float(policies["random)"])
+    mine, theirs = (float(np.mean(finals(some))) for some in (runs, ppo(env, runs)[0]))
+    return f"{(mine - least) / (theirs - least):.0%}"
 
 
 @block(GAP)

@@ -1,13 +1,12 @@
 """The session of docs/guides/budget.md, on made-up users: within the budget, and as the page shows it."""
 
-import pytest
-
 import re
 import shlex
 from pathlib import Path
 
 import numpy as np
 import pandas
+import pytest
 
 import privrl_bench as pb
 from privrl_bench.cli.main import main as privrl
