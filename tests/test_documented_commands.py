@@ -63,6 +63,8 @@ NOT_RUN = {
     "privrl-bench env=sentiment ": "needs models of a hub",
     "privrl-bench env=sentiment_small": "minutes; tests/packs/text/test_dppg_text.py",
     "privrl-bench algo=dppg env=hopper hardware=ray": "needs Ray",
+    "privrl-bench algo=dppg env=cartpole env.backend=torch hardware=gpu": "needs a GPU",
+    "privrl-bench algo=dppg env=hopper env.backend=warp hardware=gpu": "needs a GPU",
     "privrl-bench -m hydra/launcher": "needs a cluster; tests/training/test_sweep.py runs submitit_local",
     "privrl-bench algo=primorl": "needs a dataset; tests/packs/offline/test_minari.py",
     "privrl-bench algo=gpope env=cartpole data.id=": "needs a dataset",
