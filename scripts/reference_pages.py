@@ -60,7 +60,8 @@ def configuration() -> str:
         "|---|---|",
     ]
     for group in GROUPS:
-        names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+        folders = (CONF, *CONF.parent.glob("privrl_bench/**/conf"))
+        names = sorted({path.stem for one in folders for path in (one / group).glob("*.yaml")})
         chosen = "+" if group in ("paper", "collect") else ""
         page.append(f"| `{chosen}{group}=` | {', '.join(f'`{name}`' for name in names)} |")
     page += ["", "## The run", "", *_table(RunConfig, _own(RunConfig))]
@@ -142,6 +143,8 @@ def _word(value: Any) -> str:
         return {True: "true", False: "false", None: "null"}[value]
     if isinstance(value, float):
         return f"{value:g}"
+    if isinstance(value, int):
+        return f"{value:_}"
     return str(value).replace("'", "") if value != "" else "''"
 
 

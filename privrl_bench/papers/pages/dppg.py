@@ -527,12 +527,17 @@ def lines_of(env: str) -> list[list[Dot]]:
     ]
 
 
-def draw_small(path: Path) -> Path:
-    """Draw return against epsilon, a panel for each task: the README's figure. Returns its path.
+def draw_small(path: Path, only: Sequence[str] = ()) -> Path:
+    """Draw return against epsilon, a panel for each task. Returns its path.
 
     Runs of a task with the same number of steps are one line. Dotted: without privacy, and before training.
+
+    Args:
+        path: of the figure.
+        only: the tasks; empty: all that have results.
     """
-    tasks = [env for env in TASKS if sum(map(len, lines_of(env))) > 1 or finals(noiseless(env))]
+    drawn = [env for env in TASKS if sum(map(len, lines_of(env))) > 1 or finals(noiseless(env))]
+    tasks = list(only) or drawn
     marks = [LineMark("dppg"), LineMark("ppo", status="none"), LineMark("dppg", status="none")]
     private, not_private, without = looks(marks)
     with figure(path, len(tasks), row_height=1.2) as places:
