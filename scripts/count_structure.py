@@ -40,7 +40,7 @@ PACKS, PAPERS = ("privrl_bench/packs",), ("privrl_bench/papers", "scripts", "hyd
 SIZES = {
     "core": ((PACKAGE,), 226, 36_759),  # goal: 260 files, 33,000 lines
     "packs": (PACKS, 78, 13_255),  # goal: 7,000, and 5,000 for logs: import, learning, evaluation
-    "papers, scripts, plugins": (PAPERS, 40, 7_905),  # goal: 6,500
+    "papers, scripts, plugins": (PAPERS, 40, 7_899),  # goal: 6,500
     "tests": (("tests",), 249, 41_040),  # goal: 36,500, before logs
 }
 

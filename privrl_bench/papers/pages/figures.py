@@ -72,8 +72,9 @@ def figures() -> Iterator[Figure]:
             )
             # Of README.md and the home page: little is lost on the first, much on the second.
             pair = f"outputs/paper/{name}/pair.svg"
-            two = ("dosing0", "hopper")
-            yield Figure(pair, tables, lambda out: draw_small(out / "pair.svg", two))
+            yield Figure(
+                pair, tables, lambda out: draw_small(out / "pair.svg", ("dosing0", "hopper"))
+            )
         else:
             tables = _data(folder, *_kept(folder))
             tables += tuple(_PAPERS.glob(f"{folder.parent.name}.yaml"))
