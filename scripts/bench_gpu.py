@@ -2,15 +2,12 @@
 
     python scripts/bench_gpu.py --envs cartpole hopper [--device cuda] [--users 8192] [--steps 512]
 
-For each environment, in turn, `--repeats` times; medians of environment steps per second:
+Medians of `--repeats` measurements in turn, in environment steps per second (`--out FILE`: as JSON):
 
-- worlds: the environments alone, with constant random actions (env.backend=torch, or warp).
-- round: a whole round of DPPG, and the shares of acting, training, and clip and sum.
-- core: a whole round of 64 users with env.backend=auto in one process.
+- worlds: the environments alone (env.backend=torch, or warp); slots: those of env.backend=auto, on one core.
+- round: a whole round of DPPG, and the shares of its parts; on one core: 64 users with env.backend=auto.
 - C on n cores: MuJoCo's own threads (`mujoco.rollout`), for environments of MuJoCo. `--threads 1 16`.
 - Warp: MuJoCo Warp's own benchmark (`mujoco_warp.testspeed`, on a GPU only) with as many worlds: `--testspeed`.
-
-`--out FILE` has the numbers as JSON.
 """
 
 from __future__ import annotations
@@ -36,21 +33,19 @@ from mujoco import rollout
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.envs.backends import TENSOR, gym_id
-from privrl_bench.envs.registry import make_env, make_worlds
+from privrl_bench.envs.registry import make_env, make_slots, make_worlds
 from privrl_bench.envs.worlds import LANES
 from privrl_bench.kernels.machine import one_thread
 from privrl_bench.training.plan import make_plan
 from privrl_bench.training.trainer import Trainer
 
-FOREVER = ("rounds=1_000_000", "privacy.z=1", "eval.every=0")
-
 
 def settings(env: str, device: str, users: int, steps: int, backend: str) -> Any:
     """A run of DPPG."""
     hardware = "gpu" if device == "cuda" else "cpu"
-    words = (f"env={env}", "algo=dppg", f"hardware={hardware}", "hardware.workers=1", *FOREVER)
-    more = (f"privacy.users_per_round={users}", f"env.user_steps={steps}", f"env.backend={backend}")
-    return compose([*words, *more])
+    where = (f"env={env}", f"env.backend={backend}", f"hardware={hardware}", "hardware.workers=1")
+    size = (f"privacy.users_per_round={users}", f"env.user_steps={steps}")
+    return compose(["algo=dppg", *where, *size, "rounds=1_000_000", "privacy.z=1", "eval.every=0"])
 
 
 def wait(device: str) -> None:
@@ -60,28 +55,36 @@ def wait(device: str) -> None:
 
 
 class Alone:
-    """Worlds with constant random actions."""
+    """The environments of a run, worlds or slots, with constant random actions."""
 
     def __init__(self, config: Any, device: str):
         users = -(-config.privacy.users_per_round // LANES) * LANES
-        self._device, self._users = device, users
-        self._steps = min(config.env.user_steps, 100)
-        self._worlds = make_worlds(config.env, users, device)
-        env = make_env(config.env)
-        action = np.stack([env.action_space.sample() for _ in range(users)])
-        self._actions = torch.from_numpy(action).to(device)
-        self._everyone = torch.ones(users, dtype=torch.bool, device=device)
-        self._uniforms = torch.rand(self._worlds.draws, users, device=device)
+        self._device, self._count = device, users * config.env.user_steps
+        self._steps = range(config.env.user_steps)
+        space = make_env(config.env).action_space
+        actions = np.stack([space.sample() for _ in range(users)])
+        self._reset: Callable[[], object]
+        self._step: Callable[[], object]
+        if config.env.backend == "auto":
+            slots, everyone_ = make_slots(config.env, users), np.arange(users)
+            self._reset = lambda: slots.reset(everyone_, everyone_.tolist())
+            self._step = lambda: slots.step(everyone_, actions)
+        else:
+            worlds, there = make_worlds(config.env, users, device), torch.from_numpy(actions)
+            there, everyone = there.to(device), torch.ones(users, dtype=torch.bool, device=device)
+            uniforms = torch.rand(worlds.draws, users, device=device)
+            self._reset = lambda: worlds.reset(everyone, uniforms)
+            self._step = lambda: (worlds.step(there), worlds.observe())
 
     def run(self) -> float:
         """Steps a second, resets not counted."""
-        self._worlds.reset(self._everyone, self._uniforms)
+        self._reset()
         wait(self._device)
         start = time.perf_counter()
-        for _ in range(self._steps):
-            self._worlds.step(self._actions)
+        for _ in self._steps:
+            self._step()
         wait(self._device)
-        return self._users * self._steps / (time.perf_counter() - start)
+        return self._count / (time.perf_counter() - start)
 
 
 class Round:
@@ -98,7 +101,7 @@ class Round:
         self._time(self._trainer.parts.gate, "add", "clip and sum")
 
     def _time(self, owner: Any, method: str, name: str) -> None:
-        real: Callable[..., Any] = getattr(owner, method)
+        real = getattr(owner, method)
 
         def timed(*args: Any) -> Any:
             wait(self._device)
@@ -135,14 +138,12 @@ class Threads:
     def __init__(self, env: str, threads: int):
         self._model, self._skip = simulator(env)
         self._data = [mujoco.MjData(self._model) for _ in range(threads)]
-        first = mujoco.MjData(self._model)
-        size = mujoco.mj_stateSize(self._model, mujoco.mjtState.mjSTATE_FULLPHYSICS)
-        state = np.zeros(size)
-        mujoco.mj_getState(self._model, first, state, mujoco.mjtState.mjSTATE_FULLPHYSICS)
+        full = mujoco.mjtState.mjSTATE_FULLPHYSICS
+        state = np.zeros(mujoco.mj_stateSize(self._model, full))
+        mujoco.mj_getState(self._model, self._data[0], state, full)
         self._states = np.tile(state, (16 * threads, 1))
-        rng = np.random.default_rng(0)
         shape = (16 * threads, 200 * self._skip, self._model.nu)
-        self._controls = rng.uniform(-1, 1, shape)
+        self._controls = np.random.default_rng(0).uniform(-1, 1, shape)
         self._threads = rollout.Rollout(nthread=threads if threads > 1 else 0)
 
     def run(self) -> float:
@@ -161,23 +162,21 @@ def testspeed(env: str, users: int, device: str) -> float:
         words = (f"--nworld={users}", "--nstep=100", f"--device={device}", "--format=short")
         command = [sys.executable, "-m", "mujoco_warp.testspeed", str(file), *words]
         out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found = re.search(r"steps_per_second: ([\d.e+]+)", out)
-    assert found, out
-    return float(found[1]) / skip
+    return float(re.findall(r"steps_per_second: ([\d.e+]+)", out)[0]) / skip
 
 
 def measured(env: str, asked: argparse.Namespace) -> dict[str, Any]:
     """Medians of one environment."""
     torch_ = gym_id(compose([f"env={env}", "algo=dppg"]).env) in TENSOR
-    backend = "torch" if torch_ else "warp"
-    config = settings(env, asked.device, asked.users, asked.steps, backend)
+    config = settings(env, asked.device, asked.users, asked.steps, "torch" if torch_ else "warp")
     whole = Round(config, asked.device)
+    core = settings(env, "cpu", 64, asked.steps, "auto")
+    auto = settings(env, "cpu", asked.users, asked.steps, "auto")
     runs: dict[str, Callable[[], float]] = {
-        f"worlds, {backend}": Alone(config, asked.device).run,
+        f"worlds, {config.env.backend}": Alone(config, asked.device).run,
+        "slots, auto": Alone(auto, "cpu").run,
         "round": whole.run,
-        "round on one core, 64 users": Round(
-            settings(env, "cpu", 64, asked.steps, "auto"), "cpu"
-        ).run,
+        "round on one core, 64 users": Round(core, "cpu").run,
     }
     if not torch_:
         for threads in asked.threads:

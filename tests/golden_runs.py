@@ -381,7 +381,8 @@ def _differ(at: tuple[str, ...], a: Any, b: Any, exact: bool, slack: float) -> I
     if ".".join(at[1:]) in IGNORED or (not exact and at and at[-1] in HASHES):
         return
     if isinstance(a, dict) and isinstance(b, dict):
-        if not exact and a.get("norm"):
+        # A block of parameters may be called norm, too.
+        if not exact and isinstance(a.get("norm"), float):
             slack = CLOSE * a["norm"]
         for key in dict.fromkeys([*a, *b]):
             if key not in a or key not in b:

@@ -32,7 +32,6 @@ class ClassicSlots(ABC):
 
     size: int  # S
     max_episode_steps: int  # Gymnasium's time limit in steps
-    draws: int  # uniform numbers that `start` takes
     physics: Any = None  # Gymnasium's environment, for its constants
 
     def __init__(self, config: EnvConfig, count: int, xp: Any = np, device: str = "cpu"):
@@ -50,10 +49,6 @@ class ClassicSlots(ABC):
     @abstractmethod
     def begin(self, rng: Any) -> np.ndarray:
         """Draw an initial state [S] as the single environment does."""
-
-    def start(self, uniforms: Any) -> Any:
-        """Initial states [S, n] of the same distribution from uniform numbers [draws, n] in torch."""
-        raise NotImplementedError
 
     @abstractmethod
     def observe(self, state: Any) -> Any:
@@ -118,7 +113,17 @@ class ClassicSlots(ABC):
         self._state = np.zeros((self.size, 0))
 
 
-class CartPoleSlots(ClassicSlots):
+class TorchSlots(ClassicSlots):
+    """Slots whose dynamics are written for torch, too."""
+
+    draws: int  # uniform numbers that `start` takes
+
+    @abstractmethod
+    def start(self, uniforms: Any) -> Any:
+        """Initial states [S, n] of the same distribution from uniform numbers [draws, n] in torch."""
+
+
+class CartPoleSlots(TorchSlots):
     """CartPole-v1: cart position and velocity, pole angle and rate [m, m/s, rad, rad/s]."""
 
     size, max_episode_steps, draws = 4, 500, 4
@@ -129,7 +134,7 @@ class CartPoleSlots(ClassicSlots):
         return rng.uniform(low=-0.05, high=0.05, size=(4,))
 
     def start(self, uniforms: Any) -> Any:
-        """See `ClassicSlots.start`."""
+        """See `TorchSlots.start`."""
         return 0.1 * uniforms - 0.05
 
     def observe(self, state: Any) -> Any:
@@ -155,7 +160,7 @@ class CartPoleSlots(ClassicSlots):
         return after, xp.ones_like(angle), out
 
 
-class AcrobotSlots(ClassicSlots):
+class AcrobotSlots(TorchSlots):
     """Acrobot-v1: angles and rates of two links [rad, rad/s]; torque -1, 0 or 1 N m."""
 
     size, max_episode_steps, draws = 4, 500, 4
@@ -166,7 +171,7 @@ class AcrobotSlots(ClassicSlots):
         return rng.uniform(low=-0.1, high=0.1, size=(4,)).astype(np.float32)
 
     def start(self, uniforms: Any) -> Any:
-        """See `ClassicSlots.start`."""
+        """See `TorchSlots.start`."""
         return 0.2 * uniforms - 0.1
 
     def observe(self, state: Any) -> Any:
@@ -221,7 +226,7 @@ class AcrobotSlots(ClassicSlots):
         return xp.stack((rate1, rate2, turn1, turn2))
 
 
-class MountainCarSlots(ClassicSlots):
+class MountainCarSlots(TorchSlots):
     """MountainCar-v0: position and velocity; accelerate left, not, right."""
 
     size, max_episode_steps, draws = 2, 200, 1
@@ -232,7 +237,7 @@ class MountainCarSlots(ClassicSlots):
         return np.array([rng.uniform(low=-0.6, high=-0.4), 0.0])
 
     def start(self, uniforms: Any) -> Any:
-        """See `ClassicSlots.start`."""
+        """See `TorchSlots.start`."""
         return self.xp.cat((0.2 * uniforms - 0.6, 0.0 * uniforms))
 
     def observe(self, state: Any) -> Any:
@@ -257,7 +262,7 @@ class MountainCarSlots(ClassicSlots):
         return np.fromiter(map(math.cos, x.tolist()), float, len(x)) if scalar else self.xp.cos(x)
 
 
-class PendulumSlots(ClassicSlots):
+class PendulumSlots(TorchSlots):
     """Pendulum-v1: angle and rate [rad, rad/s]; torque in [-2, 2] N m."""
 
     size, max_episode_steps, draws = 2, 200, 2
@@ -269,7 +274,7 @@ class PendulumSlots(ClassicSlots):
         return rng.uniform(low=-high, high=high)
 
     def start(self, uniforms: Any) -> Any:
-        """See `ClassicSlots.start`."""
+        """See `TorchSlots.start`."""
         return self.xp.stack((np.pi * (2.0 * uniforms[0] - 1.0), 2.0 * uniforms[1] - 1.0))
 
     def observe(self, state: Any) -> Any:

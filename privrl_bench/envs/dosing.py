@@ -26,7 +26,7 @@ from scipy.signal import savgol_filter
 from scipy.special import ndtr, ndtri
 
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.envs.classic import ClassicSlots
+from privrl_bench.envs.classic import TorchSlots
 from privrl_bench.errors import ConfigError
 
 MINUTES = 10  # of one step
@@ -200,7 +200,7 @@ def random_day(rng: np.random.Generator) -> np.ndarray:
 # --- slots
 
 
-class Dosing0Slots(ClassicSlots):
+class Dosing0Slots(TorchSlots):
     """`Slots` of Dosing-0. State rows: y (6), previous G, grid index k, the day's disturbance (145).
 
     Observations [9] float32: G, X, I, S1, S2, Q, d[k], previous G, d[k - 1], unscaled. The action is one dose
@@ -214,7 +214,6 @@ class Dosing0Slots(ClassicSlots):
             raise ConfigError("env.kwargs", f"Dosing takes none, got {', '.join(config.kwargs)}")
         super().__init__(config, count, xp, device)
         self._tables = Tables(*map(self.constant, _TABLES))
-        self._smooth = self.constant(_SMOOTH)
 
     @staticmethod
     def spaces(config: EnvConfig) -> tuple[gym.spaces.Box, gym.spaces.Box]:
@@ -243,7 +242,7 @@ class Dosing0Slots(ClassicSlots):
         return np.concatenate([after, [y[0], 1.0], day])
 
     def start(self, uniforms: Any) -> Any:
-        """See `ClassicSlots.start`."""
+        """See `TorchSlots.start`."""
         glucose, rest = 65.0 + 40.0 * uniforms[0], uniforms[6:]
         means = (33.33, 33.33, 25.0, 25.0, 250.0)
         others = [m + 5.0 * self._normal(u) for m, u in zip(means, uniforms[1:6], strict=True)]
@@ -297,7 +296,7 @@ class Dosing1Slots(Dosing0Slots):
             raw.scatter_(
                 0, index, xp.where(eaten < meal.probability, amount, raw.gather(0, index)[0])[None]
             )
-        day = xp.maximum(_times(self._smooth, tuple(raw)), base)
+        day = xp.maximum(_times(self.constant(_SMOOTH), tuple(raw)), base)
         return (7.0 * uniforms[0]).floor(), day
 
     def first_dose(self, rng: np.random.Generator) -> float:

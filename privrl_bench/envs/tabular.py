@@ -29,11 +29,11 @@ import gymnasium as gym
 import numpy as np
 
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.envs.classic import ClassicSlots
+from privrl_bench.envs.classic import TorchSlots
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 
 
-class DrawnSlots(ClassicSlots):
+class DrawnSlots(TorchSlots):
     """`Slots` of finitely many states. State rows: state, step, and a uniform number for every step."""
 
     def __init__(self, config: EnvConfig, count: int, xp: Any = np, device: str = "cpu"):
@@ -144,7 +144,7 @@ class RiverSwimSlots(DrawnSlots):
         return self.drawn(rng.choice(STATES, p=self.model.start), rng)
 
     def start(self, uniforms: Any) -> Any:
-        """See `ClassicSlots.start`."""
+        """See `TorchSlots.start`."""
         place = (uniforms[0][:, None] >= self._first[:-1]).sum(-1)
         return self.placed(place.double(), uniforms)
 
@@ -242,7 +242,7 @@ class ChainSlots(DrawnSlots):
         return self.drawn(int(rng.integers(len(self._shown) - 1)), rng)
 
     def start(self, uniforms: Any) -> Any:
-        """See `ClassicSlots.start`."""
+        """See `TorchSlots.start`."""
         return self.placed((uniforms[0] * (len(self._shown) - 1)).floor(), uniforms)
 
     def observe(self, state: Any) -> Any:

@@ -61,11 +61,9 @@ class WarpWorlds(Worlds):
             with wp.ScopedDevice(device), wp.ScopedCapture() as capture:
                 self._simulate()
             self._graph = capture.graph
-        self.reset(torch.ones(count, dtype=torch.bool, device=device), self._half(device))
-
-    def _half(self, device: str) -> Tensor:
-        """Uniform numbers in the middle, for worlds that no user has."""
-        return torch.full((self.draws, self.count), 0.5, dtype=torch.float64, device=device)
+        # Worlds that no user has begin in the middle.
+        middle = torch.full((self.draws, count), 0.5, dtype=torch.float64, device=device)
+        self.reset(torch.ones(count, dtype=torch.bool, device=device), middle)
 
     @abstractmethod
     def start(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:

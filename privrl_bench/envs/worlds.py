@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from privrl_bench.config.schema import EnvConfig
-from privrl_bench.envs.classic import ClassicSlots
+from privrl_bench.envs.classic import TorchSlots
 
 # On the CPU torch computes the last numbers of an array by other code than the ones before. In whole groups of
 # so many worlds there are no last ones.
@@ -47,7 +47,7 @@ class Worlds(ABC):
 
 
 class TensorWorlds(Worlds):
-    """Worlds of slots whose `start`, `observe` and `advance` are written for torch, too.
+    """Worlds of slots.
 
     Args:
         slots: a class of `registry.OWN` or `registry.SLOTS`.
@@ -56,7 +56,7 @@ class TensorWorlds(Worlds):
         device: torch device.
     """
 
-    def __init__(self, slots: type[ClassicSlots], config: EnvConfig, count: int, device: str):
+    def __init__(self, slots: type[TorchSlots], config: EnvConfig, count: int, device: str):
         self._slots = slots(config, 0, torch, device)
         self.count, self.draws = count, self._slots.draws
         self._state = torch.zeros(self._slots.size, count, dtype=torch.float64, device=device)

@@ -61,8 +61,7 @@ class WorldsCollector(Collector):
         self.scaler = SignalScaler(config, len(streams), 1, spec.obs_dim, gamma)
         self._config, self._spec, self._policy, self._streams = config, spec, policy, streams
         self._device = device
-        whole = users % LANES == 0
-        self._width = users if whole else (users + 2 * (LANES - 1)) // LANES * LANES
+        self._width = users if users % LANES == 0 else (users + 2 * (LANES - 1)) // LANES * LANES
         self.worlds = make_worlds(config, len(streams) * self._width, device)
 
     # -- a shard ----------------------------------------------------------------------------
@@ -70,8 +69,7 @@ class WorldsCollector(Collector):
     def collect(self, policy_params: Tensor, round_index: int, cohort: Cohort) -> UserBatch:
         """See `Collector.collect`. Raises EnvironmentFailure: worlds share a buffer that is full."""
         first = 0 if cohort.slots is None else cohort.slots.start
-        before, shape = first % LANES, self.shape
-        width = self._width
+        before, shape, width = first % LANES, self.shape, self._width
         if before + shape.users > width:  # whole groups of users begin with one
             raise AssertionError(f"a shard of {shape.users} users begins at slot {first}")
         slots = range(first - before, first - before + width)
