@@ -44,7 +44,7 @@ lint: setup
 
 # The site in site/; a broken link is an error.
 docs: setup
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 test: lint docs
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"

@@ -46,6 +46,8 @@ class EnvSpec:
             users are simulated.
         image: the image that observations are; None: they are none.
         observations, action_words: what they are and what becomes of them, in words.
+        obs_names: [D] of the numbers of an observation (`plan=basic` is 1 if the column plan is basic).
+        action_names: of the choices in their order, or of the numbers of an action; () where none are known.
         observation_space, action_space: of Gymnasium, before observations are flattened; None of texts.
     """
 
@@ -63,6 +65,8 @@ class EnvSpec:
     image: Image | None = None
     observations: str = ""
     action_words: str = ""
+    obs_names: tuple[str, ...] = ()
+    action_names: tuple[str, ...] = ()
     observation_space: Any = field(default=None, compare=False)
     action_space: Any = field(default=None, compare=False)
 

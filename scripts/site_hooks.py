@@ -3,6 +3,7 @@
 - `reference/configuration.md`, `metrics.md`: from the code (`reference_pages.py`).
 - `changelog.md`, `contributing.md`, `examples/<name>.md`: CHANGELOG.md, CONTRIBUTING.md, examples' READMEs and
   the results beside them.
+- `examples/<name>_notebook.md`: from the notebooks of examples/, with the outputs that are in them.
 - `cite.md`: from CITATION.cff; the footer links to it and shows the version of pyproject.toml.
 - Links from docs/ to an SVG file of outputs/paper or to the README of an example, which work in the repository,
   become links to the copies in the site.
@@ -12,6 +13,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
 import re
 import sys
@@ -41,7 +44,7 @@ BOOST = {
     "reference/configuration.md": 3.0,
     "reference/api.md": 0.5,
     "cite.md": 0.2,
-    "Quickstart": 3.0,
+    "quickstart.md": 3.0,
     "Guides": 2.0,
     "Results": 0.2,
     "Claims of papers": 0.2,
@@ -68,6 +71,11 @@ def on_files(files: Files, config: Any) -> Files:
         pages[f"{name.lower()}.md"] = (ROOT / f"{name}.md").read_text()
     for readme in sorted((ROOT / "examples").glob("*/README.md")):
         pages[f"examples/{readme.parent.name}.md"] = readme.read_text()
+    for notebook in sorted((ROOT / "examples").glob("*.ipynb")):
+        name = f"examples/{notebook.stem}_notebook"
+        pages[f"{name}.md"], pictures = _notebook(notebook)
+        for number, picture in enumerate(pictures, start=1):
+            files.append(File.generated(config, f"{name}_{number}.png", content=picture))
     for result in sorted((ROOT / "examples").glob("*/results/*")):
         at = f"examples/results/{result.name}"  # where the READMEs' links lead
         files.append(File.generated(config, at, abs_src_path=str(result)))
@@ -176,6 +184,24 @@ def _cite() -> str:
             "",
         ]
     )
+
+
+def _notebook(path: Path) -> tuple[str, list[bytes]]:
+    """A notebook as a page, and its pictures, which the page expects beside it, numbered from 1."""
+    parts: list[str] = []
+    pictures: list[bytes] = []
+    for cell in json.loads(path.read_text())["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {})
+            if "image/png" in data:
+                pictures.append(base64.b64decode("".join(data["image/png"])))
+                parts.append(f"![Output of the cell]({path.stem}_notebook_{len(pictures)}.png)")
+            else:
+                text = "".join(output.get("text") or data.get("text/plain", ()))
+                parts.append(f"```text\n{text.rstrip()}\n```")
+    return "\n\n".join(parts) + "\n", pictures
 
 
 def _figures() -> list[Path]:

@@ -1,4 +1,7 @@
-"""Every command of README.md, docs/ and the examples is run: training is planned, the rest on a small run."""
+"""Every command of README.md, docs/ and the examples is run: training is planned, the rest on a small run.
+
+Their prose has one spelling of each task.
+"""
 
 import re
 import runpy
@@ -26,6 +29,26 @@ PAGES = [
         if page.stem not in ("decisions", "screens")
     ),
 ]
+# How prose writes tasks. Ids and names of the configuration are code.
+TASKS = (
+    *("CartPole", "Acrobot", "Pendulum", "MountainCar", "Dosing-0", "Dosing-1"),
+    *("Hopper", "HalfCheetah", "Walker2d", "Ant", "RiverSwim"),
+)
+TASK = re.compile(
+    r"\b(?:cart[-_ ]?pole|acrobot|pendulum|mountain[-_ ]?car|dosing[-_ ]?[01]|hopper|half[-_ ]?cheetah"
+    r"|walker[-_ ]?2[-_ ]?d|ant|river[-_ ]?swim)(?:-v\d)?\b",
+    re.IGNORECASE,
+)
+# Code, links' targets, and blocks that privrl_bench/papers/pages writes.
+NO_PROSE = re.compile(
+    r"^```.*?^```|^(?: {4}|\t)[^\n]*|<!-- results:.*?<!-- /results -->|<!--.*?-->"
+    r"|(`+).+?\1|\]\([^)]*\)|https?://\S+",
+    re.MULTILINE | re.DOTALL,
+)
+OTHER_SPELLINGS = (  # pages that still have some
+    "docs/results/gpope_paper.md",
+    "docs/results/primorl_paper.md",
+)
 PROGRAMS = ("privrl-bench", "privrl", "python", "make", "pip", "hf", "pytest")
 # Shown, but not run here: the words that begin a command, and why.
 NOT_RUN = {
@@ -137,6 +160,33 @@ def test_every_exception_is_shown():
     plain = [" ".join(shlex.split(command)) for command in SHOWN]
     unused = [s for s in NOT_RUN if not any(command.startswith(s) for command in plain)]
     assert not unused
+
+
+def misspelt(text):
+    """The tasks that the prose of a page spells otherwise."""
+    return [word for word in TASK.findall(NO_PROSE.sub(" ", text)) if word not in TASKS]
+
+
+def test_a_task_has_one_spelling():
+    pages = [ROOT / "README.md"]
+    pages += [page for part in ("docs", "examples") for page in (ROOT / part).rglob("*.md")]
+    found = {page.relative_to(ROOT).as_posix(): misspelt(page.read_text()) for page in pages}
+    assert len(found) > 40
+    assert not {
+        page: words for page, words in found.items() if words and page not in OTHER_SPELLINGS
+    }
+
+
+def test_another_spelling_is_found():
+    planted = (
+        "Cartpole cart-pole cartpole CartPole-v1 Half-Cheetah Half Cheetah halfcheetah Walker2D walker2d "
+        "mountain car Riverswim River Swim Dosing0 dosing-1 pendulum hopper acrobot ant"
+    )
+    assert " ".join(misspelt(planted)) == planted
+    assert misspelt(f"On {planted.split()[0]}, env=halfcheetah.") == ["Cartpole", "halfcheetah"]
+    assert not misspelt(f"{', '.join(TASKS)}; Ant's, an important distant plant")
+    code = "`env=cartpole` [the file](cartpole.md)\n\n    env=hopper\n\n```\nhopper\n```\n"
+    assert not misspelt(code)
 
 
 @pytest.mark.fast_every(10)

@@ -77,7 +77,7 @@ class Page(HTMLParser):
 def site(tmp_path_factory):
     """The folder of the site."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "-q", "-d", str(folder)]
+    command = [sys.executable, "-m", "mkdocs", "build", "-d", str(folder)]
     env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -172,6 +172,19 @@ def test_the_menu_calls_a_page_as_its_heading_does(site, pages):
         if re.split(r": | \(", pages[url].heading)[0] != name
     }
     assert not differing
+
+
+def test_the_notebook_is_a_page_with_code_and_outputs(site, pages):
+    cells = json.loads((ROOT / "examples" / "quickstart.ipynb").read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    html = (site / "examples" / "quickstart_notebook.html").read_text()
+    text = unescape(re.sub("<[^>]*>", "", html))
+    for cell in code:
+        assert "".join(cell["source"]) in text
+        for output in cell["outputs"]:
+            assert "".join(output.get("text", "")) in text
+    (picture,) = (site / "examples").glob("quickstart_notebook_*.png")
+    assert picture.name in pages["examples/quickstart_notebook.html"].fetched
 
 
 def test_formulas_are_marked_to_be_drawn(pages):

@@ -180,6 +180,8 @@ def metadata(file: PolicyFile) -> dict[str, Any]:
         "obs_dim": file.spec.obs_dim,
         "actions": file.spec.actions,
         "discrete": file.spec.discrete,
+        "obs_names": file.spec.obs_names,
+        "action_names": file.spec.action_names,
     }
 
 

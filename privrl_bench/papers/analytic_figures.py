@@ -31,9 +31,7 @@ def draw_accounting(picture: Any, runs: Runs, path: Path) -> None:
             printed = np.array([epsilon_paper(x, delta) for x in z])
             first = np.sqrt(2 * np.log(1.25 / delta)) / z
             relations = {"zero_out": "exact, zero-out", "replace_one": "exact, replace-one"}
-            axes.loglog(
-                z, first, "-.", color="0.45", label="first mechanism (valid below epsilon 1)"
-            )
+            axes.loglog(z, first, "-.", c="0.45", label="first mechanism (valid below epsilon 1)")
             for part, label in ((printed >= 1, "what DPPG prints"), (printed < 1, None)):
                 shown = np.where(part, printed, np.nan)
                 axes.loglog(z, shown, "--", color=PALETTE[1], label=label)
@@ -42,7 +40,8 @@ def draw_accounting(picture: Any, runs: Runs, path: Path) -> None:
                     ledger_epsilon([ReleaseEvent("gaussian", x, relation, sampling="fixed")], delta)
                     for x in z
                 ]
-                axes.loglog(z, exact, color=PALETTE[(0, 2)[at]], label=name)
+                drawn = {"color": PALETTE[2 * at], "marker": MARKERS[at]}
+                axes.loglog(z, exact, **drawn, markevery=40, label=name)
             axes.axhline(1.0, color="gray", linewidth=0.6)
             axes.set_title(f"one release, delta = {delta:g}")
             axes.set_xlabel("noise multiplier z")

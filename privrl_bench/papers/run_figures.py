@@ -230,7 +230,7 @@ def draw_swept(picture: Any, runs: Runs, path: Path) -> None:
     for axes, drawn in drawn_panels(picture, runs, path):
         for one in drawn:
             draw_points(axes, one, _of_key(one.line, key, runs))
-        axes.set_xlabel(key)
+        axes.set_xlabel(key.rpartition(".")[2])
         axes.set_ylabel("final return")
 
 

@@ -70,14 +70,12 @@ def curves(
             _declare(axes, members, metric)
             for at, group in enumerate(members):
                 _group_curve(axes, group, look[id(group)], metric, (at, len(members)))
-            _note_spread(axes, (interval_name(one.seeds, "seeds") for one in members), "bands")
+            drawn = "bars" if len(members) > 2 else "bands"
+            _note_spread(axes, (interval_name(one.seeds, "seeds") for one in members), drawn)
             axes.set_title(env)
             measure = _measure(members)
-            steps_axis(
-                axes,
-                label or measure.label,
-                members[0].runs[0].steps_name if members else ENVIRONMENT_STEPS,
-            )
+            steps = members[0].runs[0].steps_name if members else ENVIRONMENT_STEPS
+            steps_axis(axes, label or measure.label, steps)
             if metric is None:
                 scale(axes, measure)
         legend(places)
@@ -216,8 +214,8 @@ def _group_curve(
 
 def _note_spread(axes: Any, names: Iterable[str], drawn: str) -> None:
     """Say in the legend what the bars and bands are."""
-    if shown := [name for name in dict.fromkeys(names) if name]:
-        note(axes, f"{drawn}: {' or '.join(shown)}")
+    for name in filter(None, dict.fromkeys(names)):
+        note(axes, f"{drawn}: {name}")
 
 
 def _status(group: Group) -> str:

@@ -16,6 +16,7 @@ from privrl_bench.evaluation.objective import RETURN, Objective, objective_of
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.privacy.mechanisms.none import NoMechanism
 from privrl_bench.reporting.style import (
+    NAMES,
     PALETTE,
     LineMark,
     empty,
@@ -393,9 +394,9 @@ def _epsilon_axis(axes: Any, run: Run) -> None:
 
 def _title(run: Run) -> str:
     """Title in two lines: the run, and its guarantee."""
-    what = f"{run.env}, {run.algo}" + ("" if run.z is None else f", z = {run.z:g}")
-    if run.seed is not None:
-        what += f", seed {run.seed}"
+    what = f"{NAMES.get(run.env, run.env)}, {run.algo}"
+    what += "" if run.z is None else f", z = {run.z:g}"
+    what += "" if run.seed is None else f", seed {run.seed}"
     if not run.summary:
         return f"{what}\n{run.state}"
     if math.isinf(run.epsilon):
@@ -403,9 +404,8 @@ def _title(run: Run) -> str:
     notion = nested(run.summary, "guarantee", "unit")
     unit = f"unit: {notion}" if notion else ""
     delta = short(number(run.summary.get("delta")))
-    guarantee = (
-        f"epsilon {shown_epsilon(run.epsilon)} at delta {delta}, {run.guarantee_status} guarantee"
-    )
+    epsilon = f"epsilon {shown_epsilon(run.epsilon)} at delta {delta}"
+    guarantee = f"{epsilon}, {run.guarantee_status} guarantee"
     return "\n".join([what, guarantee, *textwrap.wrap(unit, 66)])
 
 

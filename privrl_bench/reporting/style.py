@@ -49,11 +49,12 @@ LARGEST = {  # returns that no policy exceeds; of other tasks it is not known
     **{"cartpole_balance": 1000.0, "cartpole_swingup": 1000.0},
 }
 CUT = "intervals end at the task's largest return"
-
+_TASKS = "CartPole Acrobot Pendulum Dosing-0 Dosing-1 Hopper HalfCheetah Walker2d Ant RiverSwim"
+NAMES = {name.lower().replace("-", ""): name for name in f"{_TASKS} MountainCar".split()}
 
 # Okabe and Ito's colours, without sky blue and yellow, which are too light for thin lines.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "x", "P", "*")
+MARKERS = ("o", "s", "^", "D", "v", "x", "P", "*", "<")
 # Place in the palette and the markers. Methods that are compared in a paper have different ones.
 _METHODS = {
     name: at
@@ -97,6 +98,8 @@ def figure(
         for spare in places[panels:]:
             spare.remove()
         yield places[:panels]
+        for axes in places[:panels]:
+            axes.set_title(NAMES.get(axes.get_title(), axes.get_title()))
         for axes in places[:panels] if wide > 1 else []:
             axes.set_title(textwrap.fill(axes.get_title(), 26))
             axes.set_ylabel(textwrap.fill(axes.get_ylabel(), 20))
@@ -113,6 +116,8 @@ def figure(
 
 def legend(places: Sequence[Any]) -> None:
     """One legend of all panels, below them. A label of several methods is shown in grey."""
+    from matplotlib.lines import Line2D
+
     found: dict[str, Any] = {}
     for axes in places:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -120,8 +125,10 @@ def legend(places: Sequence[Any]) -> None:
                 found[label] = handle
             elif hasattr(handle, "get_color") and abs(_hue(found[label]) - _hue(handle)) > 0.05:
                 found[label] = _in_grey(found[label], handle)
-    for text in dict.fromkeys(text for axes in places for text in getattr(axes, _NOTES, ())):
-        found[text] = _nothing()
+    notes = [text.partition(": ") for axes in places for text in getattr(axes, _NOTES, ())]
+    for kind, colon, _ in dict.fromkeys((*note[:2], "") for note in notes):
+        every = dict.fromkeys(note[2] for note in notes if note[0] == kind)
+        found[kind + colon + " or ".join(every)] = Line2D([], [], linestyle="")
     if found:
         # A character is about 0.047 inches wide, the sample of the line 0.4.
         names = [textwrap.fill(name, 60) for name in found]
@@ -151,13 +158,6 @@ def _in_grey(handle: Any, other: Any) -> Any:
     marker = handle.get_marker() if handle.get_marker() == other.get_marker() else ""
     grey = str(np.mean(to_rgb(handle.get_color())))
     return Line2D([], [], color=grey, ls=handle.get_linestyle(), marker=marker)
-
-
-def _nothing() -> Any:
-    """A handle that shows nothing, for a note in a legend."""
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], linestyle="")
 
 
 _MOST, _NOTES = "privrl_most", "privrl_notes"  # attributes of axes
@@ -190,7 +190,7 @@ def curve(
     ends: tuple[Any, Any] | None = None,
     turn: tuple[int, int] = (0, 1),
 ) -> None:
-    """A line with its intervals as a band.
+    """A line with its intervals as a band; beside more than one other line, as bars at its markers.
 
     Args:
         axes: Panel.
@@ -204,7 +204,10 @@ def curve(
     x, mean = np.asarray(x, dtype=float), np.asarray(mean, dtype=float)
     drawn = {"color": look.colour, "linestyle": look.dash, "marker": look.marker}
     axes.plot(x, mean, **drawn, markevery=_apart(x, turn), label=label)
-    if ends is not None:
+    if ends is not None and turn[1] > 2:  # bands would hide each other
+        at = _apart(x, turn)
+        _bars(axes, look, *(np.asarray(values)[at] for values in (x, mean, *ends)))
+    elif ends is not None:
         axes.fill_between(x, ends[0], cut(axes, ends[1]), **_band(look))
 
 

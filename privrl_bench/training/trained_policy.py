@@ -67,16 +67,23 @@ class TrainedPolicy:
 
         Args:
             observation: of the environment (an array of the space's shape, a dict, a tuple, an integer), or a
-                batch: an array with one more axis, or a list. A flat vector [D] is taken, too.
+                batch: an array with one more axis, or a list. A flat vector [D] is taken, too. Of logs: a
+                dict of columns, or a list of them.
             greedy: the most likely action instead of a random one.
 
         Returns:
-            An action of the environment's action space, or a batch [B, ...] of them.
+            An action of the environment's action space, or a batch [B, ...] of them. For columns: the name
+            of the choice, or a dict of an action's columns.
 
         Raises:
-            ValueError: the observation has another shape than the policy takes, or is not finite, or the
-                actions are not finite.
+            ValueError: the observation has another shape or other columns than the policy takes, or is not
+                finite, or the actions are not finite.
         """
+        if self.file.spec.obs_names:
+            if isinstance(observation, dict):
+                return self._act_by_name([observation], greedy)[0]
+            if isinstance(observation, list) and isinstance(observation[0], dict):
+                return self._act_by_name(observation, greedy)
         flat, batched = self._flat(observation)
         actions = self._to_space(self.choose(flat, greedy=greedy))
         if batched:
@@ -108,6 +115,36 @@ class TrainedPolicy:
                 noise = policy.draw(self._generator, len(observations)).unsqueeze(0)
                 found = self._sample(obs, noise)
         return policy.to_env(found[0].numpy())
+
+    def _act_by_name(self, observations: list[dict[str, Any]], greedy: bool) -> list[Any]:
+        """Actions by name for columns by name."""
+        spec, flat = self.file.spec, np.stack([self._of_columns(one) for one in observations])
+        actions = self._to_space(self.choose(flat, greedy=greedy)).tolist()
+        names = spec.action_names
+        if not names:
+            return actions
+        return [
+            names[one] if spec.discrete else dict(zip(names, one, strict=True)) for one in actions
+        ]
+
+    def _of_columns(self, columns: dict[str, Any]) -> np.ndarray:
+        """The observation [D] of named columns."""
+        names = self.file.spec.obs_names
+        words: dict[str, list[str]] = {}  # column -> its choices
+        for name in names:
+            column, mark, word = name.partition("=")
+            words.setdefault(column, []).extend([word] if mark else [])
+        if columns.keys() != words.keys():
+            raise ValueError(
+                f"the policy takes the columns {', '.join(words)}; got {', '.join(columns)}"
+            )
+        found: list[float] = []
+        for column, allowed in words.items():
+            value = columns[column]
+            if allowed and str(value) not in allowed:
+                raise ValueError(f"{column} must be one of {', '.join(allowed)}, got {value!r}")
+            found += [float(str(value) == one) for one in allowed] if allowed else [float(value)]
+        return np.array(found)
 
     def _flat(self, observation: Any) -> tuple[np.ndarray, bool]:
         """Observations [B, D], and whether they are a batch."""
@@ -259,6 +296,8 @@ def _spec_of(content: Mapping[str, Any]) -> EnvSpec:
         found[name] = None if found[name] is None else np.array(found[name], np.float64)
     for name in SPACES:
         found[name] = deserialize_space(found[name])
+    for name in ("obs_names", "action_names"):
+        found[name] = tuple(found.get(name, ()))
     found["image"] = None if found["image"] is None else Image(*found["image"])
     return EnvSpec(**found)
 
@@ -340,4 +379,11 @@ def check_fits(file: PolicyFile, spec: EnvSpec, label: str) -> None:
                 "env",
                 f"{label} does not fit the policy: {name} {theirs} numbers or choices there, "
                 f"{ours} in {file.path}",
+            )
+    for name in ("obs_names", "action_names"):
+        theirs, ours = getattr(spec, name), getattr(file.spec, name)
+        if theirs and ours and theirs != ours:
+            raise ConfigError(
+                "env",
+                f"{label} does not fit the policy: {', '.join(theirs)} there, {', '.join(ours)} in {file.path}",
             )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from privrl_bench.papers.pages import write_results as script
@@ -15,6 +17,18 @@ def test_every_block_has_a_function_and_every_function_a_block() -> None:
 def test_pages_are_up_to_date(page) -> None:
     text = page.read_text()
     assert script.filled(text) == text, "run: python -m privrl_bench.papers.pages.write_results"
+
+
+def test_findings_have_the_numbers_of_the_tables() -> None:
+    pages = {page: page.read_text() for page in script.pages()}
+    tables = [table.read_text() for table in (script.ROOT / "outputs/paper").rglob("table.md")]
+    tables += [block[3] for text in pages.values() for block in script.BLOCK.finditer(text)]
+    known = " ".join("\n".join(tables).split())
+    for page, text in pages.items():
+        if page.parent.name == "results":
+            written = script.BLOCK.sub("", text.partition("\n## ")[0])
+            found = re.findall(r"-?[\d.,]+ (?:± [\d.e+]*\d|\(-?\d[\d.]* to -?[\d.]+\))", written)
+            assert [one for one in found if one not in known] == [], page.name
 
 
 def test_known_numbers_are_shown() -> None:

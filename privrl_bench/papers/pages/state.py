@@ -226,9 +226,9 @@ def summary() -> str:
     return compact(head, [[title, *map(str, some)] for title, some in counts.items()])
 
 
-def sentence() -> str:
-    """The totals as a sentence."""
-    totals = [sum(column) for column in zip(*map(_counts, PAPERS), strict=True)]
+def sentence(papers: Sequence[str] = tuple(PAPERS)) -> str:
+    """The totals of papers as a sentence."""
+    totals = [sum(column) for column in zip(*map(_counts, papers), strict=True)]
     cells, inside, above, below, other, missing = totals[:6]
     return (
         f"Of {cells} cells with a number {inside} are inside the interval that judges them, {above} above it "
@@ -236,16 +236,12 @@ def sentence() -> str:
     )
 
 
-def _has_numbers(paper: str) -> bool:
-    rows = entries(paper).values()
-    return "stated" in described(paper).content or any("item" in row for row in rows)
-
-
 BLOCKS |= {"state/summary": summary, "state/sentence": sentence}
 for _paper in PAPERS:
     BLOCKS[f"state/{_paper}/claims"] = partial(claim_table, _paper)
-    if _has_numbers(_paper):
+    if "stated" in described(_paper).content or any("item" in x for x in entries(_paper).values()):
         BLOCKS[f"state/{_paper}/numbers"] = partial(number_table, _paper)
+        BLOCKS[f"state/{_paper}/sentence"] = partial(sentence, [_paper])
 
 
 # --- what a test checks

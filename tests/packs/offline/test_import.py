@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -395,3 +396,49 @@ def test_fewer_public_users_than_gave_the_ranges_are_refused(tmp_path) -> None:
     words = ["algo=dp_lspi", "env=logs", "data.id=clinic/logs-v1", "data.public=0.3", "log=none"]
     notes = make_plan([compose(words)]).gate.guarantee(0).notes
     assert "their data give the scaling, the ranges and choices of the columns" in notes["dataset"]
+
+
+LEARN = ["algo=dp_bc", "env=logs", "data.public=0.1", "privacy.z=0", "rounds=2", "log=none"]
+LEARN += ["privacy.users_per_round=9"]
+TURNED = {"a": {"low": 0, "high": 9}, "b": ["y", "x"], "act": ["hi", "lo"]}
+
+
+def learned(tmp_path: Path, name: str, ranges: dict, **more) -> pb.Run:
+    made(write(tmp_path / "logs.csv", rows_of(users=30)), name, ranges=ranges, **more)
+    return pb.run([*LEARN, f"data.id={name}", f"hydra.run.dir={tmp_path / 'runs' / name[-2:]}"])
+
+
+def test_a_policy_of_logs_acts_on_columns_by_name(tmp_path) -> None:
+    run = learned(tmp_path, "test/logs-v0", TURNED)
+    policy = pb.load_policy(run.folder)
+    by_name = [policy.act({"b": b, "a": 2.5}, greedy=True) for b in "xy"]
+    numbers = policy.act([[2.5, 0.0, 1.0], [2.5, 1.0, 0.0]], greedy=True)
+    assert by_name == [("hi", "lo")[k] for k in numbers]
+    assert policy.act([{"a": 2.5, "b": "x"}, {"a": 2.5, "b": "y"}], greedy=True) == by_name
+    for wrong, text in (
+        ({"a": 1.0}, "takes the columns a, b; got a"),
+        ({"a": 1.0, "b": "z"}, "b must be one of y, x, got 'z'"),
+        ({"a": 1.0, "b": "x", "c": 0}, "got a, b, c"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            policy.act(wrong)
+    about = {"privrl_bench.json": ""}
+    torch.jit.load(pb.export(run.folder, "torchscript"), _extra_files=about)
+    about = json.loads(about["privrl_bench.json"])
+    assert (about["obs_names"], about["action_names"]) == (["a", "b=y", "b=x"], ["hi", "lo"])
+
+
+def test_actions_of_numbers_have_the_names_of_their_columns(tmp_path) -> None:
+    ranges = {"a": RANGES["a"], "b": RANGES["b"], "p": {"low": 0, "high": 1}}
+    run = learned(tmp_path, "test/logs-v0", ranges, act="p")
+    action = pb.load_policy(run.folder).act({"a": 2.5, "b": "x"})
+    assert list(action) == ["p"]
+    assert 0 <= action["p"] <= 1
+
+
+def test_a_policy_of_other_names_is_refused_for_a_dataset(tmp_path) -> None:
+    run = learned(tmp_path, "test/logs-v0", TURNED)
+    made(tmp_path / "logs.csv", "test/logs-v1")
+    words = ["algo=dp_fqe", "env=logs", "data.id=test/logs-v1", "data.public=0.1"]
+    with pytest.raises(pb.ConfigError, match="does not fit the policy: a, b=x, b=y there, a, b=y"):
+        pb.plan([*words, f"algo.target={run.folder}"])

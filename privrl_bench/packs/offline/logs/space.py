@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from privrl_bench.config.schema import EnvConfig
 from privrl_bench.envs.registry import spec_of_spaces
 from privrl_bench.errors import ConfigError
@@ -10,7 +12,7 @@ from privrl_bench.types import EnvSpec
 
 
 def env_spec(config: EnvConfig) -> EnvSpec:
-    """Public facts of the environment of a dataset, `env.id`: its spaces and T.
+    """Public facts of the environment of a dataset, `env.id`: its spaces, T and names.
 
     Raises:
         ConfigError: there is no dataset, or it does not say the largest number of steps of an episode.
@@ -29,4 +31,9 @@ def env_spec(config: EnvConfig) -> EnvSpec:
     seen, acted = (
         deserialize_space(card["minari"][f"{x}_space"]) for x in ("observation", "action")
     )
-    return spec_of_spaces(config, seen, acted, int(steps))
+    said = card.get("logs", {})
+    return replace(
+        spec_of_spaces(config, seen, acted, int(steps)),
+        obs_names=tuple(said.get("observations", ())),
+        action_names=tuple(said.get("choices") or said.get("actions", ())),
+    )

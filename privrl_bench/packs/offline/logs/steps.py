@@ -55,6 +55,8 @@ class Columns:
         twice = [name for name in names if names.count(name) > 1]
         if twice:
             raise ConfigError("FILE", f"the column {twice[0]!r} is named for two things")
+        for name in self.obs:  # plan=basic is 1 if the column plan is basic
+            require("--obs", "=" not in name, "names without =", name)
         if not (self.done or self.truncated or self.episode):
             raise ConfigError(
                 "--done", "say what ends an episode: --done, --truncated or --episode"
@@ -331,6 +333,7 @@ def dataset(
     about |= {
         "observations": ranges.names(columns.obs),
         "choices": choices.names if choices else [],
+        "actions": columns.action,
     }
     made.card = {"minari": {"users": terms.users, **ranges.spaces(columns.obs, columns.action)}}
     made.card["logs"] = about
