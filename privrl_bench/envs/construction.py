@@ -65,7 +65,7 @@ def make_unchecked(config: EnvConfig) -> Any:
     if not simulated(config.kind):
         raise ConfigError(
             "env",
-            f"{config.name} has no simulator (env.kind={config.kind}); algo=dp_is estimates a value of logs",
+            f"{config.name} has no simulator (env.kind={config.kind}); dp_fqe, dp_is estimate values of logs",
         )
     make = functools.partial(_make_dmc if config.kind == "dmc" else _make_gym, config)
     if not config.wrappers:

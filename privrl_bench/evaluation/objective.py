@@ -17,7 +17,7 @@ class Objective:
         spread: name of the half width of its 95 % t interval within one evaluation; None: none.
         interval: names of the ends of its interval within one evaluation; None: none.
         interval_name: what that is, a format of `episodes`.
-        beside: metrics that are printed beside it, by name.
+        beside: metrics that are printed beside it: name in `summary.json`, metric, words on the screen.
         direction: up | down, which way is better.
         unit: of the number.
         label: for axes and tables.
@@ -37,7 +37,7 @@ class Objective:
     note: str
     definition: str
     interval_name: str = "95 % interval over {episodes} episodes"
-    beside: tuple[tuple[str, str], ...] = ()
+    beside: tuple[tuple[str, str, str], ...] = ()
 
     def show(self, value: float) -> str:
         """The number as it is printed."""
@@ -79,7 +79,7 @@ MSPBE = Objective(
     note="MSPBE: mean over seeds of the mean squared projected Bellman error of each run's final value",
     definition="mean squared projected Bellman error of the value {after}, of the states that data.policy "
     "visits; see docs/algorithms/gpope.md",
-    beside=(("value", "eval/value"),),
+    beside=(("value", "eval/value", "value"),),
 )
 AGREEMENT = Objective(
     name="agreement",
@@ -109,9 +109,9 @@ VALUE = Objective(
     "clipped to the public range, over users and noise",
     interval_name="90 % interval",
     beside=(
-        ("error", "eval/value_error"),
-        ("mean ratio", "eval/ratio"),
-        ("clipped", "eval/clipped"),
+        ("error", "eval/value_error", "error by noise and chance, no interval"),
+        ("mean ratio", "eval/ratio", "mean ratio"),
+        ("clipped", "eval/clipped", "clipped (noised)"),
     ),
 )
 OBJECTIVES = {one.name: one for one in (RETURN, MSPBE, AGREEMENT, VALUE)}

@@ -155,7 +155,7 @@ def summary_of(
             "ci95": None if measure.spread is None else row.get(measure.spread),
             **dict(zip(("low", "high"), map(row.get, measure.interval or ()), strict=False)),
             **({"episodes": played["episodes"]} if "eval/episodes" in row else {}),
-            **{name: row[metric] for name, metric in measure.beside if metric in row},
+            **{name: row[metric] for name, metric, _ in measure.beside if metric in row},
             "definition": measure.definition.format(
                 after=f"after round {rows.evaluated}", **played
             ),
@@ -202,7 +202,8 @@ def result_text(
         f", {name} {measure.show(known['mean'])}"
         for name, known in summary.get("references", {}).items()
     )
-    beside += "".join(f", {name} {shown[name]:.4g}" for name, _ in measure.beside if name in shown)
+    others = [(words, shown[name]) for name, _, words in measure.beside if name in shown]
+    beside += "".join(f", {words} {number:.4g}" for words, number in others)
     numbers = "".join(f"{name} {x:.6g}, " for name, x in summary.get("released", {}).items())
     evaluated = "simulated " if numbers else ""
     spent = f"epsilon {shown_epsilon(summary['epsilon'])} at delta {summary['delta']:g}"

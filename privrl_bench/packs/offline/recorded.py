@@ -193,7 +193,10 @@ class RecordedUsers(Users):
         """See `Users.terms`."""
         config, most, data = self.config, self.most, self.data
         in_order, population = self.in_order(config), config.privacy.population
-        what = "one trajectory" if most == 1 else f"all trajectories of one user, up to {most},"
+        named = data.trajectories.user_key
+        what = "one user with one trajectory" if named else "one trajectory"
+        if most > 1:
+            what = f"all trajectories of one user, up to {most},"
         what += f" of at most {self.spec.max_episode_steps} steps"
         unit = Unit(f"{what}, in any of the rounds", None)
         if in_order:
@@ -211,8 +214,7 @@ class RecordedUsers(Users):
             notes["neighbours"] = neighbours_of(config.privacy, data.users, config.data.part)
         from privrl_bench.packs.offline.datasets.minari_files import datasets_root
 
-        key = self.data.trajectories.user_key
-        who = f"the metadata key {key!r} names the users" if key else "each episode is a user"
+        who = f"the metadata key {named!r} names the users" if named else "each episode is a user"
         notes["dataset"] = (
             f"{data.public_users} of {self._chosen()} users are public and unprotected: "
             f"{self._taken()}; no user's data may depend on "
@@ -223,7 +225,7 @@ class RecordedUsers(Users):
         if part:
             notes["dataset"] += f"; of the private users part {part}, chosen by their numbers alone"
         people = People(
-            data.name, folder, key or "", data.trajectories.who(), data.public_users, part
+            data.name, folder, named or "", data.trajectories.who(), data.public_users, part
         )
         notes |= order_note(in_order)
         return UserTerms(unit, False, tuple(public), notes, people=people)
