@@ -243,6 +243,13 @@ def test_a_run_without_a_value_fails_and_says_why(tmp_path, monkeypatch):
         pb.run([*words[:4], f"algo.target={folder}", "privacy.z=1", "algo.cap=1000"], quiet=True)
 
 
+def test_of_who_acted_one_number_is_said():
+    """Without a target the value is that of who acted, and ratios are 1."""
+    one = trained(*RUN)
+    numbers, _ = one.parts.algo.numbers(one.state.tensors["released"][0], 0)
+    assert set(numbers) == {"eval/value", "eval/value_low", "eval/value_high", "eval/clipped"}
+
+
 # --- privacy
 
 

@@ -270,7 +270,10 @@ class DpIs(Algorithm):
             "eval/ratio",
             "eval/clipped",
         )
-        return dict(zip(names, found, strict=True)), _why(found)
+        metrics = dict(zip(names, found, strict=True))
+        if self._target is None:  # the value is that of who acted, and all ratios are 1
+            del metrics["eval/behavior"], metrics["eval/ratio"]
+        return metrics, _why(found)
 
 
 # --- its evaluation
