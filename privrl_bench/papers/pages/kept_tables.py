@@ -121,7 +121,7 @@ BLOCKS |= {
         [*(f"{name}, epsilon {e}" for e in ("1", "0.1") for name in CHAIN), LSTD],
         SIZES,
     ),
-    "gpope/fig2": lambda: errors("gpope/fig2", ["mountain car"], RIVALS, SIZES),
+    "gpope/fig2": lambda: errors("gpope/fig2", ["MountainCar"], RIVALS, SIZES),
     "gpope/fig3": lambda: errors("gpope/fig3", ["on-policy"], [*HIV[:3], LSTD], SIZES),
     "gpope/fig4": lambda: errors("gpope/fig4", ["HIV"], HIV, PATIENTS),
 }
@@ -132,9 +132,9 @@ BLOCKS |= {
 DP_LSTD = "gpope/dp_lstd"
 PANELS = {  # task, evaluated policy -> name, item and panel of the figure with GPOPE's errors
     ("chain", None): ("chain", "gpope/fig1", "chain, epsilon {epsilon}"),
-    ("mountain_car", None): ("mountain car, on-policy", "gpope/fig3", "on-policy"),
+    ("mountain_car", None): ("MountainCar, on-policy", "gpope/fig3", "on-policy"),
     ("mountain_car", "uniform"): (
-        "mountain car, target uniform",
+        "MountainCar, target uniform",
         "gpope/fig3",
         "off-policy, target uniform",
     ),
