@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -78,6 +79,9 @@ class TrainedPolicy:
         Raises:
             ValueError: the observation has another shape or other columns than the policy takes, or is not
                 finite, or the actions are not finite.
+
+        Warns:
+            UserWarning: a number of a column is outside the range of the import.
         """
         if self.file.spec.obs_names:
             if isinstance(observation, dict):
@@ -143,8 +147,17 @@ class TrainedPolicy:
             value = columns[column]
             if allowed and str(value) not in allowed:
                 raise ValueError(f"{column} must be one of {', '.join(allowed)}, got {value!r}")
-            found += [float(str(value) == one) for one in allowed] if allowed else [float(value)]
-        return np.array(found)
+            found += [str(value) == one for one in allowed] if allowed else [_number(column, value)]
+        numbers = np.array(found, np.float64)
+        space = self.file.spec.observation_space
+        low, high = space.low.reshape(-1), space.high.reshape(-1)
+        for k in np.flatnonzero((numbers < low) | (numbers > high)):
+            warnings.warn(
+                f"{names[k]}={numbers[k]:g} is outside its range, {low[k]:g} to {high[k]:g}: what the policy "
+                "does there is not learned from data",
+                stacklevel=4,
+            )
+        return numbers
 
     def _flat(self, observation: Any) -> tuple[np.ndarray, bool]:
         """Observations [B, D], and whether they are a batch."""
@@ -186,6 +199,14 @@ class TrainedPolicy:
             f"TrainedPolicy({algo} on {env.get('id') or env['name']}, "
             f"epsilon {shown_epsilon(self.epsilon)} {self.guarantee['status']})"
         )
+
+
+def _number(column: str, value: Any) -> float:
+    """A finite or infinite number of a column. Raises ValueError."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{column} must be a number, got {value!r}") from None
 
 
 def load_policy(path: str | Path, *, seed: int | None = None) -> TrainedPolicy:

@@ -21,8 +21,8 @@ from privrl_bench.users.facts import People
 
 ABOUT = """One budget for all runs about the same people: what they release together stays within its epsilon.
 
-  privrl budget create clinic.budget --population clinic/logs-v1 --epsilon 4 --delta 1e-6
-  privrl-bench algo=dp_lspi env=logs data.id=clinic/logs-v1 privacy.epsilon=1 budget=clinic.budget
+  privrl budget create clinic.budget --population clinic/logs-v1 --epsilon 4 --delta 1e-6 --public 0.05
+  privrl-bench algo=dp_lspi env=logs data.id=clinic/logs-v1 data.public=0.05 budget=clinic.budget
   privrl budget show clinic.budget
 
 A run is charged before its first release, and refused if it does not fit. See docs/guides/budget.md."""

@@ -419,9 +419,12 @@ def test_a_policy_of_logs_acts_on_columns_by_name(tmp_path) -> None:
         ({"a": 1.0}, "takes the columns a, b; got a"),
         ({"a": 1.0, "b": "z"}, "b must be one of y, x, got 'z'"),
         ({"a": 1.0, "b": "x", "c": 0}, "got a, b, c"),
+        ({"a": None, "b": "x"}, "a must be a number, got None"),
     ):
         with pytest.raises(ValueError, match=text):
             policy.act(wrong)
+    with pytest.warns(UserWarning, match="a=12 is outside its range, 0 to 9"):
+        policy.act({"a": 12, "b": "x"})
     about = {"privrl_bench.json": ""}
     torch.jit.load(pb.export(run.folder, "torchscript"), _extra_files=about)
     about = json.loads(about["privrl_bench.json"])

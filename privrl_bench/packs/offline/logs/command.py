@@ -37,7 +37,7 @@ from privrl_bench.training.crash import guarded
 ABOUT = """Make a dataset of logs: a table with a row for each step, as CSV, Parquet or JSON lines.
 
   {0} logs.parquet --user id --order t --obs age,dose --act choice --reward r --done end
-      --users real --steps 50 --last-observation repeat --name clinic/logs-v1
+      --users real --steps 10 --last-observation repeat --name clinic/logs-v1
 
 Rows may be in any order. An action of one column of words or whole numbers has choices; others are
 numbers. Words in observations become one-hot vectors. Ranges and choices are public: give them with --ranges,
@@ -117,9 +117,7 @@ class Imported:
         self.users, self.episodes, self.steps = counts
         self.ranges, self.proposed = about["ranges"], about["givers"] > 0
         self.outside: dict[str, int] = {}
-        share = max(
-            share if self.proposed else 0.0, min(math.ceil(100 * FEW / self.users) / 100, 0.5)
-        )
+        share = max(share, min(math.ceil(100 * FEW / self.users) / 100, 0.5))
         self._public = f" data.public={share:g}" if share > 0.01 else ""
         self.observations, self.choices = about["observations"], about["choices"]
         self._secure = " privacy.noise=secure log=none" if real else ""
@@ -203,7 +201,8 @@ def import_logs(
             made.save((inside / "dataset" / LOGS).parent)
             os.rename(inside / "dataset", folder)
         counts, about = (len(rows.names), made.episodes, made.steps), made.card["logs"]
-        found = Imported(name, folder, counts, about, terms.users == REAL, share)
+        asked = share if known is None or public is not None else 0.0
+        found = Imported(name, folder, counts, about, terms.users == REAL, asked)
         found.outside = outside(rows, about["ranges"], columns.obs)
     return found
 
