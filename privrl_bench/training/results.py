@@ -186,6 +186,9 @@ def summary_of(
     }
 
 
+_WORSE = "      worse than random actions: see docs/questions.md, My environment does not learn\n"
+
+
 def result_text(
     summary: dict[str, Any], folder: Path, files: Sequence[str], from_data: bool = False
 ) -> str:
@@ -207,8 +210,11 @@ def result_text(
     numbers = "".join(f"{name} {x:.6g}, " for name, x in summary.get("released", {}).items())
     evaluated = "simulated " if numbers else ""
     spent = f"epsilon {shown_epsilon(summary['epsilon'])} at delta {summary['delta']:g}"
+    trivial, most = summary.get("references", {}).get("random"), shown.get("high")
+    worse = trivial is not None and most is not None and most < trivial["mean"]
     return (
         f"done  {numbers}{solution}{evaluated}{measure.name} {measure.show(shown['mean'])}{spread}{beside}\n"
+        f"{_WORSE if worse else ''}"
         f"      {'not private' if status == 'none' else f'{spent} ({status})'}\n"
         f"{_since_the_plan(summary, folder)}"
         f"      {_pace(summary, from_data)}\n"

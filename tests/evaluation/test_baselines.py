@@ -11,6 +11,7 @@ from privrl_bench.evaluation import baselines
 from privrl_bench.evaluation.baselines import references
 from privrl_bench.training.folder import read_lines
 from privrl_bench.training.loop import due
+from privrl_bench.training.results import result_text
 from privrl_bench.training.runner import run
 
 WORDS = (
@@ -64,3 +65,8 @@ def test_evaluations_change_nothing_that_is_trained(tmp_path, every):
     assert summary["references"]["random"]["mean"] > 8
     shown = summary["return"]
     assert shown["low"] <= shown["mean"] <= shown["high"]
+    text = result_text(summary, tmp_path / "run", [])
+    worse = shown["high"] < summary["references"]["random"]["mean"]
+    assert ("worse than random actions" in text) == worse
+    shown["mean"] = shown["high"] = summary["references"]["random"]["mean"] - 0.1
+    assert "worse than random actions: see docs/questions.md" in result_text(summary, tmp_path, [])
