@@ -35,6 +35,7 @@ STORE = ROOT / "outputs" / "paper"
 _FIGURE = re.compile(r"\((?:\.\./)+outputs/paper/([\w/.-]+\.svg)\)")
 _EXAMPLE = re.compile(r"\((?:\.\./)+examples/(\w+)/README\.md\)")
 _TAG = re.compile(r"<[^>]*>")
+_OPTION = re.compile(r"(?<=\s)--[a-z-]+")  # which a browser would break after a hyphen
 _CELL = re.compile(r"<td((?: style=\"[^\"]*\")?)>(.*?)</td>", re.DOTALL)
 _BLOCK = re.compile(r"<pre>.*?</pre>", re.DOTALL)
 _COMMAND = re.compile(r"(\$ )?(privrl|privrl-bench|pip|python|[A-Z_]+=\S+ privrl\S*) ")
@@ -137,6 +138,7 @@ def _command(line: str) -> str:
     whole = text.count("<span") == text.count("</span") and "</code>" not in text
     if not whole or not _COMMAND.match(_TAG.sub("", text)):
         return line
+    text = _OPTION.sub(r'<span class="option">\g<0></span>', text)
     return f'{before}{code}<span class="command">{text}</span>'
 
 

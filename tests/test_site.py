@@ -205,6 +205,8 @@ def test_long_commands_are_marked_to_wrap(site):
     ]
     assert long
     assert all('<span class="command">' in one for one in long)
+    guide = (site / "guides" / "logs.html").read_text()
+    assert '<span class="option">--last-observation</span> repeat' in guide
 
 
 def test_the_footer_has_version_and_citation(site, pages):
