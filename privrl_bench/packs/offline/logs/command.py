@@ -185,9 +185,8 @@ def import_logs(
     check_id(name, "--name")
     folder = datasets_root() / name
     if folder.exists():
-        raise ConfigError(
-            "--name", f"{name} exists already at {folder}; choose another, or delete it"
-        )
+        problem = f"{name} exists already at {folder}; choose another, or delete it"
+        raise ConfigError("--name", problem)
     known = None if ranges is None else read_ranges(ranges, (*columns.obs, *columns.action))
     share = _share(public, known is None and terms.users == REAL)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -204,7 +203,7 @@ def import_logs(
         asked = share if known is None or public is not None else 0.0
         found = Imported(name, folder, counts, about, terms.users == REAL, asked)
         found.outside = outside(rows, about["ranges"], columns.obs)
-    return found
+        return found
 
 
 def _share(public: float | None, asked: bool) -> float:
