@@ -78,6 +78,12 @@ def test_known_cells_and_totals_are_shown() -> None:
     swingup = cells["Table 1", "Swingup, PriMORL No Privacy"]
     assert (swingup.verdict, swingup.seeds) == ("inside", "0 / 5")
     assert "| DPPG | 20 | 11 | 7 | 2 | 0 | 0 |" in state.summary()
+    totals = state.summary().splitlines()[-1].split(" | ")
+    inside, above, below, other, missing = totals[2:7]
+    assert state.sentence() == (
+        f"Of 49 cells with a number {inside} are inside the interval that judges them, {above} above it "
+        f"and {below} below it; {other} are not comparable, {missing} were not run."
+    )
     assert "| Figure 1 | REINFORCE, without noise | 180 | " in state.number_table("dp-rl")
 
 
