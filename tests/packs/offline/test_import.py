@@ -398,13 +398,14 @@ def test_fewer_public_users_than_gave_the_ranges_are_refused(tmp_path) -> None:
     assert "their data give the scaling, the ranges and choices of the columns" in notes["dataset"]
 
 
-LEARN = "algo=dp_bc env=logs data.public=0.1 privacy.z=0 rounds=2 log=none privacy.users_per_round=9"
+LEARN = "algo=dp_bc env=logs data.public=0.1 privacy.z=0 rounds=2 privacy.users_per_round=9"
 TURNED = {"a": {"low": 0, "high": 9}, "b": ["y", "x"], "act": ["hi", "lo"]}
 
 
 def learned(tmp_path: Path, name: str, ranges: dict, **more) -> pb.Run:
     made(write(tmp_path / "logs.csv", rows_of(users=30)), name, ranges=ranges, **more)
-    return pb.run([*LEARN.split(), f"data.id={name}", f"hydra.run.dir={tmp_path / 'runs' / name[-2:]}"])
+    folder = tmp_path / "runs" / name[-2:]
+    return pb.run(f"{LEARN} log=none data.id={name} hydra.run.dir={folder}")
 
 
 def test_a_policy_of_logs_acts_on_columns_by_name(tmp_path) -> None:
