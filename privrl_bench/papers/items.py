@@ -184,12 +184,18 @@ class Setting:
     Attributes:
         words: Overrides, without the seed and the environment.
         target: Epsilon of all rounds together, from which `calibrated` computes z.
+        first: The first seed.
     """
 
     env: str
     words: tuple[str, ...]
     seeds: int
     target: float | None = None
+    first: int = 0
+
+    def each_seed(self) -> range:
+        """Its seeds."""
+        return range(self.first, self.first + self.seeds)
 
     def overrides(self, seed: int) -> list[str]:
         """Overrides of one run."""
@@ -290,13 +296,20 @@ class Paper:
         kept = [w for w in extra if w.partition("=")[0] not in own and words]
         return count, (*kept, *words)
 
+    def first_seed(self, name: str, scale: str) -> int:
+        """First seed of an item at a scale."""
+        own = self.content["items"][name].get("first_seed", {})
+        return int(own.get(scale, self.content["scales"][scale].get("first_seed", 0)))
+
     def _table(self, name: str, scale: str, seeds: int | None) -> PaperTable:
         item = self.content["items"][name]
+        first = self.first_seed(name, scale)
         rows = []
         for env, label, mean, half, *words in item["rows"]:
             count, more = self.scale(scale, env, seeds)
             like, formal = (
-                None if given is None else Setting(env, (*given, *more), count) for given in words
+                None if given is None else Setting(env, (*given, *more), count, first=first)
+                for given in words
             )
             paper = None if mean is None else (mean, half)
             rows.append(Cell(env, label, paper, like, formal, item.get("comparable", True)))
@@ -311,15 +324,16 @@ class Paper:
         for panel in item.get("panels", []):
             count, more = self.scale(scale, panel["env"], seeds)
             count = seeds or panel.get("seeds", {}).get(scale, count)
+            every = range(first := self.first_seed(name, scale), first + count)
             lines = [
-                self._line(line, panel, more, count, scale)
+                self._line(line, panel, more, every, scale)
                 for line in panel.get("lines", item.get("lines", []))
             ]
             panels.append(Panel(panel["label"], lines))
         facts = item.get("facts", {}) | item.get("facts_at", {}).get(scale, {})
         return PaperFigure(item["title"], item["picture"], panels, facts)
 
-    def _line(self, line: Any, panel: Any, more: Sequence[str], count: int, scale: str) -> Line:
+    def _line(self, line: Any, panel: Any, more: Sequence[str], seeds: range, scale: str) -> Line:
         sized = line.get("scaled", {}).get(scale, [])
         base = (*line["words"], *panel["words"], *more)
         key = line.get("key", "privacy.z")
@@ -327,7 +341,9 @@ class Paper:
         sweep = [[f"{key}={value}"] for value in values] or [[]]
         points = line.get("points", sweep)[: self.content["scales"][scale].get("points")]
         settings = [
-            Setting(panel["env"], (*base, *own, *extra), count, line.get("target"))
+            Setting(
+                panel["env"], (*base, *own, *extra), len(seeds), line.get("target"), seeds.start
+            )
             for own, extra in zip(_for_each(sized, points), points, strict=True)
         ]
         return Line(line["label"], bool(line.get("formal")), settings)
@@ -377,7 +393,7 @@ def finished_runs(root: Path, item: Item) -> dict[Setting, list[Run]]:
     get = by_key(root)
     found = {}
     for setting in item.settings():
-        runs = [get(setting.key(seed)) for seed in range(setting.seeds)]
+        runs = [get(setting.key(seed)) for seed in setting.each_seed()]
         found[setting] = [run for run in runs if run.state == "done"]
     return found
 

@@ -148,7 +148,7 @@ def unfinished(settings: Sequence[Setting], root: Path) -> list[jobs.Job]:
         raw = config.compose_raw(
             later_wins(setting.overrides(0), _QUIET, [f"hardware.max_replicas={_TOGETHER}"])
         )
-        for seed in range(setting.seeds):
+        for seed in setting.each_seed():
             folder, words = root / setting.key(seed), setting.overrides(seed)
             if folder not in found and load_run(folder).state != "done":
                 # As `compose` of the words, which takes a tenth of a second.

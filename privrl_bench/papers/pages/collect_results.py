@@ -90,7 +90,7 @@ def collect(roots: list[Path], folder: Path, seeds: int | None, add: bool = Fals
     found = paper_item(folder, seeds)
     if found:
         settings = found[1].settings()
-        keys = {setting.key(seed) for setting in settings for seed in range(setting.seeds)}
+        keys = {setting.key(seed) for setting in settings for seed in setting.each_seed()}
         runs = {key: run for key, run in runs.items() if key in keys}
         scores = trivial_scores(found[1])
         if scores:
