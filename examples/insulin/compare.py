@@ -1,12 +1,13 @@
-"""Compare private training with a treatment rule, a non-private policy and no control, on newly drawn patients.
+"""Compare private training with treatment rules, a non-private policy and no control, on newly drawn patients.
 
     python compare.py --scale smoke     # minutes, one seed, few users: shows that everything runs
-    python compare.py --scale rules     # a minute: the rules only, on the days of `paper`
+    python compare.py --scale rules     # seconds: the rules only, on the days of `paper`
     python compare.py --scale paper     # half an hour on a core: five seeds, up to 10,000 users
 
-Training runs are run folders under `--out`; rerun to resume. All controllers are evaluated on the same patients
-and days, without random actions. Written: `results.csv` (a line for each run), and `results.png` and `.svg`:
-return against epsilon and against the number of users.
+All policies are evaluated on the same patients and days, without random actions. Written: `results.csv` (a row
+for each rule and run, with its intervals over days), and `results.png` and `.svg`: return against epsilon and
+against the number of users, drawn from the table. Printed: the table in Markdown. Rerun to resume: rows of the
+table are kept (`--again` computes them anew), and training runs are run folders under `--out`.
 """
 
 from __future__ import annotations
@@ -14,33 +15,30 @@ from __future__ import annotations
 import argparse
 import csv
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import privrl_bench as pb
+from privrl_bench.composition.compose import compose
 from privrl_bench.reporting import style
-from privrl_insulin.baseline import (
-    Controller,
-    basal_bolus,
-    basal_only,
-    evaluate,
-    with_corrections,
-)
+from privrl_bench.training.provenance import provenance
+from privrl_insulin.baseline import MEASURES, RULES, Controller, evaluate
 
 SCALES: dict[str, dict[str, Any]] = {
     "smoke": {
-        "seeds": [0],
+        "seeds": [1000],
         "users": [500, 1000],
         "epsilons": [2.0, 8.0],
         "ppo_steps": 20_000,
         "days": 30,
     },
     "paper": {
-        "seeds": [0, 1, 2, 3, 4],
+        "seeds": [1000, 1001, 1002, 1003, 1004],
         "users": [300, 1000, 3000, 10_000],
         "epsilons": [0.1, 0.25, 0.5, 1.0, 4.0],
         "ppo_steps": 500_000,
@@ -50,13 +48,6 @@ SCALES: dict[str, dict[str, Any]] = {
 SCALES["rules"] = SCALES["paper"] | {"seeds": []}
 MAIN_USERS = {"smoke": 1000, "paper": 10_000, "rules": 10_000}  # of the sweep over epsilon
 MAIN_EPSILON = {"smoke": 8.0, "paper": 4.0, "rules": 4.0}  # of the sweep over users
-RULES = {
-    "basal-bolus": basal_bolus,
-    "corrections after 2 h": with_corrections(4),
-    "corrections after 3 h": with_corrections(6),
-    "basal only": basal_only,
-}
-SCORES = ("returns", "in_range", "low", "very_low")
 MARKS = {
     "private": style.LineMark("dppg"),
     "poisson": style.LineMark("dppg"),
@@ -67,25 +58,32 @@ MARKS = {
     "basal only": style.LineMark("dqn", status="none"),
 }
 LINES = ("private", "poisson")  # that depend on epsilon and on the number of users
-COLUMNS = ("controller", "epsilon", "delta", "status", "users", "seed", *SCORES)
+COMMON = ("plugins=[privrl_insulin]", "env=insulin", "log=none", "eval.every=0")
+KEY = ("controller", "users", "asked", "seed", "days")  # says which row it is; `asked`: an epsilon
+ENDS = ("", "_low", "_high")  # mean, and its 95 % interval over days
+COLUMNS = (
+    *(*KEY, "steps", "epsilon", "delta", "status", "adjacency", "returns"),
+    *(measure + end for measure in MEASURES for end in ENDS),
+    *("commit", "processor", "versions"),
+)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One training run.
+    """A rule, or one training run.
 
     Attributes:
         controller: Its name in the table; part of the folder's name.
-        users: Number of patients who take part.
+        users: Number of declared patients who take part; None: none are declared.
         seed: Of the run.
         words: As on the command line.
         epsilon: That is asked for; None: without privacy.
     """
 
     controller: str
-    users: int
-    seed: int
-    words: tuple[str, ...]
+    users: int | None = None
+    seed: int | None = None
+    words: tuple[str, ...] = ()
     epsilon: float | None = None
 
     @property
@@ -118,7 +116,8 @@ def private(users: int, epsilon: float | None, seed: int, poisson: bool = False)
 
 
 def settings(scale: str) -> Iterator[Setting]:
-    """Yield the training runs of a scale, each once."""
+    """Yield the rules and the training runs of a scale, each once."""
+    yield from map(Setting, RULES)
     of, users, epsilon = SCALES[scale], MAIN_USERS[scale], MAIN_EPSILON[scale]
     for seed in of["seeds"]:
         for one in of["epsilons"]:
@@ -129,7 +128,7 @@ def settings(scale: str) -> Iterator[Setting]:
         yield private(users, None, seed)
         yield private(users, epsilon, seed, poisson=True)
         words = ("algo=ppo", "env.kwargs.users=null", f"total_steps={of['ppo_steps']}")
-        yield Setting("ppo", of["ppo_steps"] // 48, seed, words)
+        yield Setting("ppo", None, seed, words)
 
 
 def train(setting: Setting, out: Path, more: Sequence[str] = ()) -> Any:
@@ -146,9 +145,8 @@ def train(setting: Setting, out: Path, more: Sequence[str] = ()) -> Any:
     Raises:
         privrl_bench.RunFailed: Training failed; the next call resumes.
     """
-    common = ("plugins=[privrl_insulin]", "env=insulin", "log=none", "eval.every=0")
     folder = str((out / "runs" / setting.folder).resolve()).replace(",", "\\,").replace("=", "\\=")
-    words = [*common, *setting.words, *more, f"seed={setting.seed}", f"hydra.run.dir={folder}"]
+    words = [*COMMON, *setting.words, *more, f"seed={setting.seed}", f"hydra.run.dir={folder}"]
     return pb.run(words, quiet=True)
 
 
@@ -158,33 +156,100 @@ def greedy(folder: Path) -> Controller:
     return lambda _, obs: float(policy.act(obs, greedy=True)[0])
 
 
-def rows(scale: str, out: Path, more: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """Yield a row of the table for each controller and run; trains what is missing."""
-    days = SCALES[scale]["days"]
-    for name, rule in RULES.items():
-        yield {"controller": name, **evaluate(rule, days).means()}
-    for setting in settings(scale):
-        run = train(setting, out, more)
-        yield {
-            "controller": setting.controller,
-            "epsilon": run.epsilon,
-            "delta": run.summary.get("delta"),
-            "status": run.guarantee_status,
-            "users": setting.users,
-            "seed": setting.seed,
-            **evaluate(greedy(run.folder), days).means(),
-        }
-
-
-def draw(table: Sequence[dict[str, Any]], users: int, epsilon: float, path: Path) -> None:
-    """Draw the figure.
+def row_of(setting: Setting, days: int, out: Path, more: Sequence[str] = ()) -> dict[str, str]:
+    """Evaluate a rule or a run, which is trained if it is missing.
 
     Args:
-        table: Rows of `rows`.
-        users: Number of users of the left panel.
-        epsilon: That was asked for in the right panel.
-        path: Of the PNG file.
+        setting: The rule or the run.
+        days: Number of days.
+        out: Folder of all runs.
+        more: Further words of the run.
+
+    Returns:
+        The row of the table; a column without a value is empty.
     """
+    row: dict[str, Any] = {}
+    if setting.controller in RULES:
+        controller, made = RULES[setting.controller], provenance(compose(COMMON))
+    else:
+        run = train(setting, out, more)
+        controller, made = greedy(run.folder), run.provenance
+        row = {
+            "steps": run.summary["steps"],
+            "epsilon": run.epsilon,
+            "status": run.guarantee_status,
+        }
+        row |= {"delta": run.summary.get("delta"), "adjacency": run.guarantee.get("adjacency")}
+    versions = {"simglucose": version("simglucose"), **made["versions"]}
+    row |= dict(zip(KEY, key_of(setting, days), strict=True))
+    row |= evaluate(controller, days).summary()
+    row |= {"commit": f"{made['commit'] or ''}{'-dirty' * bool(made['dirty'])}"}
+    row |= {"processor": made["processor"]}
+    row |= {"versions": "; ".join(f"{name} {at}" for name, at in versions.items() if at)}
+    return {name: _text(row.get(name)) for name in COLUMNS}
+
+
+def key_of(setting: Setting, days: int) -> tuple[str, ...]:
+    """Return the values of `KEY` in the setting's row."""
+    values = (setting.controller, setting.users, setting.epsilon, setting.seed, days)
+    return tuple(map(_text, values))
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def read(file: Path) -> dict[tuple[str, ...], dict[str, str]]:
+    """Return the rows of a table by `KEY`; none if there is no file.
+
+    Raises:
+        SystemExit: The file has other columns.
+    """
+    if not file.exists():
+        return {}
+    with file.open(encoding="utf-8", newline="") as lines:
+        reader = csv.DictReader(lines)
+        if tuple(reader.fieldnames or ()) != COLUMNS:
+            raise SystemExit(f"{file} has other columns than this comparison writes")
+        return {tuple(row[name] for name in KEY): row for row in reader}
+
+
+def markdown(table: Iterable[dict[str, str]]) -> Iterator[str]:
+    """Yield a line for each controller, users and epsilon: means over seeds, also of the ends of intervals."""
+    groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    for row in table:
+        groups.setdefault(tuple(row[name] for name in KEY[:3]), []).append(row)
+    yield "| controller | users | epsilon | seeds | risk index | 70-180 mg/dl | below 70 | below 54 |"
+    yield "|---" * 8 + "|"
+    for key, found in groups.items():
+        cells = [
+            *(part or "-" for part in key),
+            str(sum(row["seed"] != "" for row in found) or "-"),
+        ]
+        for name in MEASURES:
+            mean, low, high = (np.mean([float(row[name + end]) for row in found]) for end in ENDS)
+            if name == "risk":
+                cells.append(f"{mean:.2f} ({low:.2f} to {high:.2f})")
+            else:
+                cells.append(f"{100 * mean:.1f} % ({100 * low:.1f} to {100 * high:.1f})")
+        yield f"| {' | '.join(cells)} |"
+
+
+def draw_table(file: Path, path: Path, scale: str = "paper") -> None:
+    """Draw the figure of a table.
+
+    Args:
+        file: `results.csv`.
+        path: Of the PNG file; the SVG file is beside it.
+        scale: Of the table.
+    """
+    users, epsilon = MAIN_USERS[scale], MAIN_EPSILON[scale]
+    numbers = ("epsilon", "users", "returns")
+    with file.open(encoding="utf-8", newline="") as lines:
+        table = [
+            row | {key: float(row[key] or math.nan) for key in numbers}
+            for row in csv.DictReader(lines)
+        ]
     looks = dict(zip(MARKS, style.looks(list(MARKS.values())), strict=True))
     with style.figure(path, 2, vector=True) as panels:
         for axes, key in zip(panels, ("epsilon", "users"), strict=True):
@@ -211,22 +276,6 @@ def draw(table: Sequence[dict[str, Any]], users: int, epsilon: float, path: Path
                 if values:
                     style.level(axes, looks[name], name, float(np.mean(values)))
         style.legend(panels)
-
-
-def draw_table(file: Path, path: Path) -> None:
-    """Draw the figure of a table of the scale `paper`.
-
-    Args:
-        file: `results.csv`.
-        path: Of the PNG file; the SVG file is beside it.
-    """
-    numbers = ("epsilon", "users", *SCORES)
-    with file.open(encoding="utf-8", newline="") as lines:
-        table = [
-            row | {key: float(row[key] or math.nan) for key in numbers}
-            for row in csv.DictReader(lines)
-        ]
-    draw(table, MAIN_USERS["paper"], MAIN_EPSILON["paper"], path)
 
 
 def _dots(
@@ -256,24 +305,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Compare controllers of insulin.")
     parser.add_argument("--scale", choices=sorted(SCALES), default="smoke")
     parser.add_argument("--out", type=Path, default=Path("outputs/insulin"))
+    parser.add_argument("--csv", type=Path, help="the table; default: OUT/SCALE/results.csv")
+    parser.add_argument("--again", action="store_true", help="evaluate what the table has anew")
     parser.add_argument("words", nargs="*", help="of every run, such as hardware.workers=1")
     given = parser.parse_args()
-    out = given.out / given.scale
+    out, days = given.out / given.scale, SCALES[given.scale]["days"]
     out.mkdir(parents=True, exist_ok=True)
-    table = []
-    with (out / "results.csv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        writer.writeheader()
-        for row in rows(given.scale, out, given.words):
-            writer.writerow({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()})
-            file.flush()
-            print(
-                ", ".join(
-                    f"{k} {row[k]:.4g}" if isinstance(row[k], float) else str(row[k]) for k in row
-                )
-            )
-            table.append(row)
-    draw(table, MAIN_USERS[given.scale], MAIN_EPSILON[given.scale], out / "results.png")
+    file = given.csv or out / "results.csv"
+    table = read(file)
+    for setting in settings(given.scale):
+        key = key_of(setting, days)
+        if key in table and not given.again:
+            continue
+        row = table[key] = row_of(setting, days, out, given.words)
+        with file.with_suffix(".tmp").open("w", encoding="utf-8", newline="") as lines:
+            writer = csv.DictWriter(lines, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(table.values())
+        file.with_suffix(".tmp").replace(file)
+        print(
+            ", ".join(f"{name} {row[name]}" for name in (*KEY, "epsilon", *MEASURES) if row[name])
+        )
+    print(*markdown(table.values()), sep="\n")
+    draw_table(file, out / "results.png", given.scale)
     print(out / "results.png")
 
 

@@ -113,6 +113,10 @@ class PaperFigure(Item):
         ]
         return replace(self, panels=panels)
 
+    def environments(self) -> list[str]:
+        """Those of all panels, if random actions are to be shown beside the runs."""
+        return sorted({one.env for one in self.settings()}) if self.facts.get("trivial") else []
+
     def datasets(self) -> list[list[str]]:
         """The dataset whose observations are drawn, if it is one of those."""
         return [self.facts["collect"]] if "collect" in self.facts else []
@@ -298,7 +302,8 @@ class Paper:
 
     def first_seed(self, name: str, scale: str) -> int:
         """First seed of an item at a scale."""
-        own = self.content["items"][name].get("first_seed", {})
+        items = self.content["items"]
+        own = items[items[name].get("like", name)].get("first_seed", {})
         return int(own.get(scale, self.content["scales"][scale].get("first_seed", 0)))
 
     def _table(self, name: str, scale: str, seeds: int | None) -> PaperTable:
@@ -319,7 +324,7 @@ class Paper:
         item = self.content["items"][name]
         if "like" in item:
             panels = _panels_like(self._table(item["like"], scale, seeds))
-            return PaperFigure(item["title"], item["picture"], panels)
+            return PaperFigure(item["title"], item["picture"], panels, {"kept": item["like"]})
         panels = []
         for panel in item.get("panels", []):
             count, more = self.scale(scale, panel["env"], seeds)

@@ -235,19 +235,12 @@ def judged(cell: Cell, runs: Sequence[Run]) -> str:
 
 
 def verdict(table: PaperTable, runs: Runs) -> str:
-    """How many cells are inside or above the paper's interval, as a sentence."""
+    """How many cells are inside, above and below the paper's interval, as a sentence."""
     found = [judged(cell, runs.get(cell.judged_by, [])) for cell in table.cells]
-    other = found.count(NOT_COMPARABLE)
-    found = [one for one in found if one not in ("-", NOT_COMPARABLE)]
-    good = sum(one in ("inside", "above") for one in found)
-    others = f"{other} cells are not comparable with the paper's."
-    if other and not found:
-        return others
-    sentence = (
-        f"{good} of {len(found)} cells inside or above the paper's interval "
-        f"({found.count('below')} below, {found.count('no run')} without a run)."
-    )
-    return f"{sentence} {others}" if other else sentence
+    names = ("inside", "above", "below", NOT_COMPARABLE, "no run")
+    counts = {name: found.count(name) for name in names}
+    shown = [f"{count} {name}" for name, count in counts.items() if count or name in names[:3]]
+    return f"Of {sum(counts.values())} cells: {', '.join(shown)}."
 
 
 def guarantees(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:

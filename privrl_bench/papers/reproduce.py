@@ -16,6 +16,7 @@ from privrl_bench.composition.compose import replaced
 from privrl_bench.config.overrides import explicit_keys, later_wins
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.packs.offline.collect import collect, parse
+from privrl_bench.papers.estimate import costs, table
 from privrl_bench.papers.items import Paper, Setting, finished_runs, papers, trivial_scores
 from privrl_bench.papers.paper_item import write_item
 from privrl_bench.reporting.run_loader import load_run
@@ -28,7 +29,7 @@ ABOUT = """Reproduce tables and figures of papers: run what is missing, compare,
 
   {0} dppg-table1 --scale smoke
   {0} dppg-table1 dppg-fig1 --scale paper --seeds 5
-  {0} all --scale short
+  {0} all --scale paper --estimate
 
 Runs and pages go to outputs/reproduce/<paper>/<scale>/. Rerun the same command to resume."""
 SCALES = ("smoke", "short", "paper")
@@ -60,6 +61,9 @@ def _reproduce(words: Sequence[str], prog: str) -> int:
     parser.add_argument(
         "--report-only", action="store_true", help="run nothing, report what exists"
     )
+    parser.add_argument(
+        "--estimate", action="store_true", help="run nothing, print core-hours by item"
+    )
     options = parser.read(words)
     check_at_least("--seeds", options.seeds, 1)
     chosen: dict[Path, list[str]] = {}
@@ -71,6 +75,11 @@ def _reproduce(words: Sequence[str], prog: str) -> int:
             )
         path, item = known[word]
         chosen.setdefault(path, []).append(item)
+    if options.estimate:
+        named = [(Paper(path), items) for path, items in chosen.items()]
+        found = list(costs(named, options.scale, options.seeds, options.out))
+        print(table(found, options.out))
+        return 0
     settings = (options.scale, options.seeds, options.out, options.report_only)
     return max(reproduce(Paper(path), items, *settings) for path, items in chosen.items())
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
-from privrl_bench.papers.pages import dppg, figures, store
+from privrl_bench.papers.pages import figures
 
 
 def test_every_figure_is_drawn_from_the_committed_tables() -> None:
@@ -63,12 +61,3 @@ def test_stale_figures_are_drawn_and_recorded(tmp_path, monkeypatch) -> None:
 def _written(path: Path) -> Path:
     path.write_text("new")
     return path
-
-
-def test_ppo_in_the_first_figure_has_the_steps_of_the_private_runs() -> None:
-    runs = [run for run in store.stored("dppg/gap") if (run.env, run.algo) == ("pendulum", "ppo")]
-    assert {round(run.summary["steps"], -6) for run in runs} == {2_000_000, 16_000_000}
-    long = [run.final_value for run in runs if run.summary["steps"] > 1e7]
-    assert sorted(dppg.of_ppo("pendulum")) == sorted(long)
-    (mean,) = {round(sum(x) / len(x)) for x in [dppg.of_ppo("halfcheetah")]}
-    assert mean == pytest.approx(3704, abs=1)

@@ -1,30 +1,21 @@
-"""Committed rows: the overrides of a row give its digest, or the row says which version made it."""
+"""Committed rows: the words of a row give its digest, and the row says where it was made."""
 
 from __future__ import annotations
 
 import csv
 import json
-from pathlib import Path
 
 import pytest
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.composition.identity import identity
 from privrl_bench.papers.pages import write_results
-from privrl_bench.papers.pages.store import BEFORE
+from privrl_bench.papers.pages.store import EARLIER, STORE
 from privrl_bench.papers.pages.write_results import difference
-from privrl_bench.reporting.run_loader import MADE_AT, RUNS_FILE, digest_of
+from privrl_bench.reporting.run_loader import RUNS_FILE, digest_of
 from privrl_bench.training.plan import make_plan
 
-ROOT = Path(__file__).parents[2]
-PAPER = ROOT / "outputs" / "paper"
-FILES = sorted(PAPER.rglob(RUNS_FILE))
 WORDS = "algo=dppg env=hopper privacy.epsilon=8 eval.every=200_000"
-
-
-def rows(file: Path) -> list[dict[str, str]]:
-    with file.open(encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(lines))
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +29,25 @@ def row() -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
-def test_every_row_gives_its_digest_or_says_what_made_it(file: Path) -> None:
-    """If defaults have changed on purpose: python -m privrl_bench.papers.pages.write_results --mark."""
-    found = {row["run"]: difference(row) for row in rows(file) if not row.get(MADE_AT)}
-    assert {run: what for run, what in found.items() if what} == {}
+def test_every_committed_row_is_what_its_words_give_and_says_where_it_was_made() -> None:
+    assert write_results.row_problems() == []
+
+
+def test_items_of_an_earlier_version_exist() -> None:
+    assert all((STORE / item / RUNS_FILE).exists() for item in EARLIER)
+
+
+def test_a_row_without_a_processor_is_found(row: dict[str, str], tmp_path, monkeypatch) -> None:
+    made = {"processor": "a", "torch": "b", "numpy": "c", "trained_together": "1"}
+    (tmp_path / "p" / "item").mkdir(parents=True)
+    monkeypatch.setattr(write_results, "STORE", tmp_path)
+    rows = [{**row, **made}, {**row, **made, "processor": ""}, {**row, **made, "seed": "4"}]
+    with (tmp_path / "p" / "item" / RUNS_FILE).open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    reasons = [line.rpartition(": ")[2] for line in write_results.row_problems()]
+    assert reasons == ["no processor", "another digest"]
 
 
 @pytest.mark.parametrize(
@@ -58,30 +63,3 @@ def test_every_row_gives_its_digest_or_says_what_made_it(file: Path) -> None:
 def test_a_corrupted_row_is_found(row: dict[str, str], change: dict[str, str], what: str) -> None:
     assert difference(row) == ""
     assert what in difference({**row, **change})
-
-
-def test_pages_say_which_rows_are_not_current() -> None:
-    pages = [page.read_text() for page in write_results.pages()]
-    assert sum(f"were made at `{BEFORE}`" in page for page in pages) == 1
-    old = [
-        file.parent
-        for file in FILES
-        if {row.get(MADE_AT) or "" for row in rows(file)} - {"", BEFORE}
-    ]
-    assert old
-    for item in old:
-        name = f"outputs/paper/dppg/{item.name}/"
-        assert any(name in page and "runs are not current" in page for page in pages), name
-
-
-def test_rows_are_marked_by_a_command(row: dict[str, str], tmp_path: Path) -> None:
-    changed = [{**row, "seed": "4"}, {**row, "seed": "5", "commit": "0123456789"}]
-    with (tmp_path / RUNS_FILE).open("w", newline="") as file:
-        writer = csv.DictWriter(file, [*row, MADE_AT])
-        writer.writeheader()
-        writer.writerows([{**row, MADE_AT: ""}, *({**one, MADE_AT: ""} for one in changed)])
-        writer.writerow({**row, MADE_AT: BEFORE})
-    for _ in range(2):
-        assert write_results.mark(tmp_path) == 3
-        marks = [one[MADE_AT] for one in rows(tmp_path / RUNS_FILE)]
-        assert marks == ["", "unknown", "01234567", BEFORE]

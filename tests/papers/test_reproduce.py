@@ -118,7 +118,7 @@ def test_missing_runs_are_made_once_and_everything_is_compared(
     assert reproduce.reproduce(paper, paper.items(), "smoke", None, tmp_path, False) == 0
     shown = capsys.readouterr().out
     assert "sweep   6 jobs" in shown
-    assert "of 2 cells inside or above" in shown
+    assert "Of 2 cells: " in shown
     root = tmp_path / "tiny" / "smoke"
     for name in ("fig1", "fig3", "fig4", "fig8"):
         assert (root / name / "figure.png").stat().st_size > 10_000
@@ -249,7 +249,9 @@ def test_verdicts() -> None:
     assert [judged(other, runs) for runs in ([], [run(7.0)])] == ["no run", "not comparable"]
     found = [judged(cell, runs) for runs in ([], [run(7.0)], [run(8.5), run(11.0)], [run(13.0)])]
     assert found == ["no run", "below", "inside", "above"]
-    assert verdict(PaperTable("T", [cell]), {"want": [run(7.0)]}).startswith("0 of 1 cells")
+    assert verdict(PaperTable("T", [cell]), {"want": [run(7.0)]}) == (
+        "Of 1 cells: 0 inside, 0 above, 1 below."
+    )
 
 
 def test_a_line_without_noise_is_not_called_formal(tmp_path) -> None:

@@ -1,5 +1,6 @@
 """Tests of the example: the model is simglucose's, users are fixed and differ, and training runs."""
 
+import csv
 import importlib
 import importlib.util
 import sys
@@ -13,7 +14,15 @@ from gymnasium.utils.env_checker import check_env
 import compare
 import privrl_bench as pb
 from privrl_insulin import patients
-from privrl_insulin.baseline import basal_bolus, basal_only, evaluate, with_corrections
+from privrl_insulin.baseline import (
+    MEASURES,
+    RULES,
+    basal_bolus,
+    basal_only,
+    evaluate,
+    suspended,
+    with_corrections,
+)
 from privrl_insulin.env import LARGEST, MINUTES, STEPS, Insulin, bolus_action, risk
 from privrl_insulin.glucose_model import _slope, basal_state, fasting_stomach, simulate
 
@@ -154,27 +163,46 @@ def test_risk_and_bolus_are_the_published_formulas():
     units = (2.0 ** bolus_action(patient, 3.0) - 1.0) * patient.basal * MINUTES
     assert units == pytest.approx(3.0)
     assert bolus_action(patient, -1.0) == 0.0
+    env, total = Insulin(), 0.0
+    env.reset(seed=0)
+    for _ in range(STEPS):
+        total += env.step(np.zeros(1))[1]
+    # LBGI + HBGI of the day: means of the same quadratic below and above its zero.
+    below = env.minutes < 112.5
+    low, high = (np.mean(risk(env.minutes) * part) for part in (below, ~below))
+    assert -100.0 / 48.0 * total == pytest.approx(low + high)
 
 
 def test_boluses_are_better_than_basal_insulin_alone():
     treated, untreated = (evaluate(rule, days=60) for rule in (basal_bolus, basal_only))
     assert treated.returns.mean() > untreated.returns.mean() + 5.0
     assert treated.in_range.mean() > untreated.in_range.mean() + 0.3
+    found = treated.summary()
+    assert found["risk"] == pytest.approx(-100.0 / 48.0 * found["returns"])
+    for name in MEASURES:
+        assert found[f"{name}_low"] < found[name] < found[f"{name}_high"]
+    with_suspension = evaluate(suspended, days=60)
+    assert with_suspension.below_70.mean() < treated.below_70.mean()
 
 
 def test_corrections_wait_for_the_last_bolus_and_low_glucose_stops_the_pump():
-    rule, env = with_corrections(4), types.SimpleNamespace(patient=patients.published()[0])
+    rule, never = with_corrections(4), with_corrections(4, suspends=False)
+    env = types.SimpleNamespace(patient=patients.published()[0])
     env.day = types.SimpleNamespace(announced=np.zeros(STEPS))
     env.day.announced[3] = 50.0
     glucose = {0: 200.0, 1: 200.0, 3: 70.0, 4: 70.0, 6: 200.0, 7: 200.0, 8: 100.0}
-    given = {}
+    given, unstopped, at_meals = {}, {}, {}
     for env.t, value in glucose.items():
-        given[env.t] = rule(env, np.array([value]))
+        obs = np.array([value])
+        given[env.t], unstopped[env.t] = rule(env, obs), never(env, obs)
+        at_meals[env.t] = suspended(env, obs)
     assert given[0] > 0.0 == given[1]  # one step after a correction
     assert given[3] > 0.0  # a meal is treated at any glucose
     assert given[4] == -LARGEST
     assert given[6] == 0.0 < given[7]  # four steps after the bolus of the meal
     assert given[8] == 0.0
+    assert unstopped == given | {4: 0.0}
+    assert at_meals == dict.fromkeys(glucose, 0.0) | {3: given[3], 4: -LARGEST}
 
 
 def test_it_trains_with_each_user_used_once(tmp_path):
@@ -196,13 +224,30 @@ def test_the_comparison_writes_its_table_and_figure(tmp_path, monkeypatch):
     compare.main()
     folder = tmp_path / "smoke"
     first = (folder / "results.csv").read_text()
-    names = [line.split(",")[0] for line in first.splitlines()[1:]]
-    assert names == [
-        *("basal-bolus", "corrections after 2 h", "corrections after 3 h", "basal only"),
+    table = list(csv.DictReader(first.splitlines()))
+    assert [row["controller"] for row in table] == [
+        *RULES,
         *("private", "private", "private"),
         *("no noise", "poisson", "ppo"),
     ]
+    for row in table:
+        assert row["processor"]
+        assert "simglucose 0.2.11" in row["versions"]
+        assert row["days"] == "3"
+        assert all(float(row[f"{name}_low"]) <= float(row[name]) for name in MEASURES)
+        assert (row["controller"] in RULES) == (row["seed"] == "")
+    assert {row["users"]: row["asked"] for row in table[6:9]} == {"64": "8", "32": "8"}
+    assert int(table[-1]["steps"]) > 0
     assert (folder / "results.png").stat().st_size > 10_000
     assert "<svg" in (folder / "results.svg").read_text()
-    compare.main()  # loads what is there
-    assert (folder / "results.csv").read_text() == first
+    with monkeypatch.context() as patch:
+        patch.setattr(compare, "row_of", None)
+        compare.main()  # every row is there
+    sys.argv.append("--again")
+    compare.main()
+    again = list(csv.DictReader((folder / "results.csv").read_text().splitlines()))
+    for row, before in zip(again, table, strict=True):
+        assert before | {"commit": row["commit"]} == row  # someone may commit meanwhile
+    (folder / "results.csv").write_text("controller,epsilon\n")
+    with pytest.raises(SystemExit, match="other columns"):
+        compare.main()

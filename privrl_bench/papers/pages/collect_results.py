@@ -1,9 +1,9 @@
 r"""Write the committed form of results from run folders, or its table and figure again.
 
-    python -m privrl_bench.papers.pages.collect_results outputs/dppg --item outputs/paper/dppg/formal
+    python -m privrl_bench.papers.pages.collect_results outputs/dppg --item outputs/paper/dppg/metric
     python -m privrl_bench.papers.pages.collect_results outputs/reproduce/dppg/paper/runs \
         --item outputs/paper/dppg/table1
-    python -m privrl_bench.papers.pages.collect_results outputs/more --item outputs/paper/dppg/formal --add
+    python -m privrl_bench.papers.pages.collect_results outputs/more --item outputs/paper/dppg/metric --add
     python -m privrl_bench.papers.pages.collect_results --item outputs/paper/dppg/table1
 
 The folder of an item is outputs/paper/<paper>/<item>. For another scale than `paper`, the name of the scale is
@@ -13,8 +13,8 @@ from these, table.md and figure.svg or figure.png, whichever is smaller. Without
 are made from the existing store.
 
 Figures of hundreds of runs until a task is solved (`dp-rl`) are made from returns.csv.gz, which has the returns
-of each run as means of ten episodes. Items that share runs have one such file, in the folder of the item that
-`kept` names in the paper's file.
+of each run as means of ten episodes. Items that share runs have one store, in the folder of the item that
+`kept` or `like` names in the paper's file.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import argparse
 import shutil
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from privrl_bench.papers.convergence import (
@@ -89,6 +90,7 @@ def collect(roots: list[Path], folder: Path, seeds: int | None, add: bool = Fals
                 runs[key] = run
     found = paper_item(folder, seeds)
     if found:
+        check_own(folder, found[1])
         settings = found[1].settings()
         keys = {setting.key(seed) for setting in settings for seed in setting.each_seed()}
         runs = {key: run for key, run in runs.items() if key in keys}
@@ -113,17 +115,23 @@ def small_item(folder: Path, seeds: int | None = None) -> PaperFigure | None:
     return None
 
 
-def kept_in(folder: Path, item: PaperFigure) -> Path:
-    """The folder with the returns.csv.gz of an item, of the same scale."""
+def kept_in(folder: Path, item: Item) -> Path:
+    """The folder with the runs of an item, of the same scale."""
+    if not isinstance(item, PaperFigure) or "kept" not in item.facts:
+        return folder
     scale = next((f"-{scale}" for scale in SCALES if folder.name.endswith(f"-{scale}")), "")
-    return folder.parent / f"{item.facts['kept']}{scale}" if "kept" in item.facts else folder
+    return folder.parent / f"{item.facts['kept']}{scale}"
+
+
+def check_own(folder: Path, item: Item) -> None:
+    """Raise SystemExit if the runs of an item are kept with another one."""
+    if (store := kept_in(folder, item)) != folder:
+        raise SystemExit(f"error: the runs of {folder.name} are kept in {store}; collect that item")
 
 
 def collect_small(roots: list[Path], folder: Path, item: PaperFigure, add: bool) -> int:
     """Write returns.csv.gz from run folders; with `add`, beside what it has. Returns the number of runs."""
-    store = kept_in(folder, item)
-    if store != folder:
-        raise SystemExit(f"error: the runs of {folder.name} are kept in {store}; collect that item")
+    check_own(folder, item)
     rows = read_returns(folder) if add else []
     rows += [run for root in roots for run in kept_runs(item, finished_runs(root, item))]
     if not rows:
@@ -180,7 +188,8 @@ def report(folder: Path, out: Path) -> None:
         report_small(folder, small, out)
         return
     found = paper_item(folder)
-    if not (folder / RUNS_FILE).exists() and (not found or found[1].settings()):
+    store = kept_in(folder, found[1]) if found else folder
+    if not (store / RUNS_FILE).exists() and (not found or found[1].settings()):
         if found and drawn_from_table(found[1], folder, out):
             return
         raise SystemExit(f"error: no {RUNS_FILE} in {folder}; name the run folders to collect")
@@ -189,7 +198,10 @@ def report(folder: Path, out: Path) -> None:
         made = Path(name)
         if found:
             paper, item = found
-            runs = finished_runs(folder, item)
+            runs = finished_runs(store, item)
+            if isinstance(item, PaperFigure):  # a panel is for runs that are there
+                panels = [one for one in item.panels if any(x.runs(runs) for x in one.lines)]
+                item = replace(item, panels=panels)
             write_item(item, paper.title, made, runs, read_trivial(folder))
             if not item.complete(runs):
                 (made / "figure.png").unlink(missing_ok=True)

@@ -21,8 +21,8 @@ from typing import Any
 import yaml
 
 from privrl_bench.papers.pages import collect_results
-from privrl_bench.papers.pages.dppg import draw_frontier, draw_small, measured
-from privrl_bench.papers.pages.store import ROOT, STORE, TASKS, chosen
+from privrl_bench.papers.pages.control import CONTROL, draw_pair
+from privrl_bench.papers.pages.store import ROOT, STORE, chosen
 
 RECORD = STORE / "figures.csv"
 _COLUMNS = ("figure", "file", "made_from")
@@ -63,27 +63,12 @@ def figures() -> Iterator[Figure]:
     folders = sorted({path.parent for path in STORE.glob("*/*/figure.*")})
     for folder in folders:
         name = folder.relative_to(STORE).as_posix()
-        if name == "dppg/small_epsilon":
-            tables = _data(folder, STORE / "dppg/gap")
-            yield Figure(
-                f"outputs/paper/{name}/figure.svg",
-                tables,
-                lambda out: draw_small(out / "figure.svg"),
-            )
-            # Of README.md and the home page: little is lost on the first, much on the second.
-            pair = f"outputs/paper/{name}/pair.svg"
-            yield Figure(
-                pair, tables, lambda out: draw_small(out / "pair.svg", ("dosing0", "hopper"))
-            )
-        else:
-            tables = _data(folder, *_kept(folder))
-            tables += tuple(_PAPERS.glob(f"{folder.parent.name}.yaml"))
-            yield Figure(f"outputs/paper/{name}/figure", tables, _item(folder))
-    points = _data(*(STORE / "dppg" / one for one in ("frontier", "small_epsilon", "gap")))
-    conf = tuple(sorted((ROOT / "conf").rglob("*.yaml")))
-    for env in TASKS:
-        if (path := STORE / "dppg" / "frontier" / f"{env}.svg").exists():
-            yield Figure(_name(path), (*points, *conf), _frontier(env))
+        tables = _data(folder, *_kept(folder))
+        tables += tuple(_PAPERS.glob(f"{folder.parent.name}.yaml"))
+        yield Figure(f"outputs/paper/{name}/figure", tables, _item(folder))
+    if (STORE / CONTROL).exists():
+        pair = f"outputs/paper/{CONTROL}/pair.svg"
+        yield Figure(pair, _data(STORE / CONTROL), lambda out: draw_pair(out / "pair.png"))
     tables = _data(STORE / "dppg/learner_check")
     yield Figure("docs/pictures/hopper_curve.svg", tables, _learning_curve)
     estimators = ROOT / "docs/results/estimators.csv"
@@ -107,9 +92,10 @@ def _described(paper: str) -> dict[str, Any]:
 
 
 def _kept(folder: Path) -> list[Path]:
-    """The folder with the returns of an item, if it is another one."""
+    """The folder with the runs of an item, if it is another one."""
     item = _described(folder.parent.name).get(folder.name, {})
-    return [folder.parent / item["facts"]["kept"]] if "kept" in item.get("facts", {}) else []
+    name = item.get("like", item.get("facts", {}).get("kept"))
+    return [folder.parent / name] if name else []
 
 
 def _item(folder: Path) -> Callable[[Path], Path]:
@@ -122,15 +108,6 @@ def _item(folder: Path) -> Callable[[Path], Path]:
         ):
             collect_results.report(folder, out)
         return next(path for path in out.glob("figure.*") if path.suffix in _KINDS)
-
-    return draw
-
-
-def _frontier(env: str) -> Callable[[Path], Path]:
-    def draw(out: Path) -> Path:
-        without = [sum(one.values) / len(one.values) for one in measured(env) if one.noise == 0]
-        draw_frontier(measured(env), TASKS[env], max(without, default=None), out / f"{env}.svg")
-        return out / f"{env}.svg"
 
     return draw
 

@@ -1,4 +1,4 @@
-"""Blocks of items whose runs were not kept, from their table.md and JSON files, and of DP-LSTD beside GPOPE."""
+"""Blocks of items whose runs were not kept, from their table.md and JSON files."""
 
 from __future__ import annotations
 
@@ -15,15 +15,10 @@ from privrl_bench.papers.pages.store import (
     STORE,
     block,
     committed,
-    finals,
-    grouped,
     selected,
-    stored,
-    without_repeats,
 )
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
-from privrl_bench.reporting.runs import Run, nested
 from privrl_bench.reporting.table_writer import compact
 
 # --- Doulazmi and Odonnat
@@ -45,10 +40,6 @@ def _computed(line: dict[str, str]) -> str:
     return shown_epsilon(ledger_epsilon([event], 1e-5)) if sigma else line["epsilon"]
 
 
-def _variant(line: dict[str, str]) -> str:
-    return line["variant"].split("=")[1].removesuffix(".0")
-
-
 SPEED = ("solved", "median", "quartiles")
 LATE = (*SPEED, "mean episode", "last 100 episodes", "epsilon")
 GRADIENTS = "noise on gradients, their sigma"
@@ -62,20 +53,6 @@ BLOCKS |= {
         "dp-rl/fig3-code", "DQN, noise as in their code", LATE, f"{GRADIENTS}, as in their code"
     ),
     "dp-rl/fig6-dqn": lambda: solved("dp-rl/fig6", "DQN", LATE[:-1], "sigma"),
-    "dp-rl/dqn-people": lambda: selected(
-        reversed(committed("dp-rl/dqn-people")),
-        {
-            **{"z": "z", "epsilon": "epsilon", "min": "min", "max": "max"},
-            "final return, five seeds": "return (mean ± 95 % CI)",
-        },
-    ),
-    "dp-rl/averaging": lambda: selected(
-        reversed(committed("dp-rl/averaging")),
-        {
-            **{"": "algo", "epsilon": "epsilon", "`algo.averaging`": _variant, "seeds": "seeds"},
-            "return (95 % interval)": "return (95 % interval)",
-        },
-    ),
 }
 
 
@@ -125,70 +102,6 @@ BLOCKS |= {
     "gpope/fig3": lambda: errors("gpope/fig3", ["on-policy"], [*HIV[:3], LSTD], SIZES),
     "gpope/fig4": lambda: errors("gpope/fig4", ["HIV"], HIV, PATIENTS),
 }
-
-
-# --- DP-LSTD beside GPOPE: errors as shares of that of theta = 0, which uses no user's data
-
-DP_LSTD = "gpope/dp_lstd"
-PANELS = {  # task, evaluated policy -> name, item and panel of the figure with GPOPE's errors
-    ("chain", None): ("chain", "gpope/fig1", "chain, epsilon {epsilon}"),
-    ("mountain_car", None): ("MountainCar, on-policy", "gpope/fig3", "on-policy"),
-    ("mountain_car", "uniform"): (
-        "MountainCar, target uniform",
-        "gpope/fig3",
-        "off-policy, target uniform",
-    ),
-    ("hiv", "hiv:greedy"): ("HIV", "gpope/fig4", "HIV"),
-}
-
-
-def _given(run: Run, key: str) -> str | None:
-    """The value of a key on the command line."""
-    return dict(word.split("=", 1) for word in run.overrides).get(key)
-
-
-def _task(run: Run) -> tuple[str, str | None]:
-    return run.env, _given(run, "algo.target")
-
-
-def _order(run: Run) -> tuple[int, float, int]:
-    users = int(nested(run.config, "privacy", "population"))
-    return list(PANELS).index(_task(run)), -round(run.epsilon, 3), users
-
-
-@block(DP_LSTD)
-def _dp_lstd() -> str:
-    runs = stored(DP_LSTD)
-    zeros = {_task(run): run.final_value for run in runs if run.algo == "gpope"}
-    lines = []
-    for same in grouped((run for run in runs if run.algo == "dp_lstd"), _order):
-        (_, _, users), task = _order(same[0]), _task(same[0])
-        shares = np.array(finals(same)) / zeros[task]
-        epsilon = str(_given(same[0], "privacy.epsilon"))
-        label, item, panel = PANELS[task]
-        error = f"{shares.mean():.3g} ± {shares.std(ddof=1):.2g}"
-        lines.append(
-            [
-                label,
-                epsilon,
-                f"{users:,}",
-                f"{error} ({len(same)})",
-                _gpope(item, panel.replace("{epsilon}", epsilon), epsilon, users),
-            ]
-        )
-    head = ["task", "epsilon", "n", "DP-LSTD (trials)", "GPOPE (trials; rounds)"]
-    return compact(head, without_repeats(lines))
-
-
-def _gpope(item: str, panel: str, epsilon: str, users: int) -> str:
-    """GPOPE's error in the paper's figure, as a share of that of theta = 0."""
-    lines = {line["line"]: line for line in committed(item, panel=panel) if line["n"] == str(users)}
-    zero = next(line for line in committed(item, panel=panel) if line["line"] == LEVEL)
-    line = lines[f"GPOPE, epsilon {epsilon}"]
-    mean, spread = (
-        float(x) / float(error_of(zero).split()[0]) for x in error_of(line).split(" ± ")
-    )
-    return f"{mean:.3g} ± {spread:.2g} ({line['trials']}; {line['rounds']})"
 
 
 # --- audits
@@ -243,22 +156,6 @@ def workers() -> str:
     return compact(["", "steps/s, one worker", "two workers", "ratio"], lines)
 
 
-def million() -> str:
-    """Rounds of very many users."""
-    lines = [
-        [
-            name,
-            shown_epsilon(row["epsilon"]),
-            f"{row['delta']:g}",
-            row["status"],
-            f"{row['peak_gb']:.2f} GB",
-            f"{row['steps'] / row['seconds']:,.0f}",
-        ]
-        for name, row in _found()["users"].items()
-    ]
-    return compact(["cohort", "epsilon", "delta", "status", "peak memory", "steps/s"], lines)
-
-
 def speed() -> str:
     """Steps per second of training, and the ratio to a plain Gymnasium loop."""
     speeds = json.loads((STORE / "speed" / "speed.json").read_text())["speeds"]
@@ -293,7 +190,6 @@ BLOCKS |= {
     "speed/summary": speed,
     "speed/environments": speeds,
     "scaling/workers": workers,
-    "scaling/million": million,
 }
 
 

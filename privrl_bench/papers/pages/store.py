@@ -19,8 +19,11 @@ from privrl_bench.reporting.table_writer import ABSENT, compact, parsed
 
 ROOT = Path(__file__).resolve().parents[3]
 STORE = ROOT / "outputs" / "paper"
-# `made_at` of rows that were current before identity version 2; docs/results/index.md says it of all of them.
-BEFORE = "509cd63"
+# Items with results of an earlier version, which are not made again yet. No other row may be of one.
+EARLIER = (
+    *("dppg/table1", "dppg/fig1", "dppg/fig2", "dppg/fig7", "dppg/rlhf-epsilon"),
+    *(f"primorl/{name}" for name in ("table1", "table6", "fig3", "fig4", "figk")),
+)
 BLOCKS: dict[str, Callable[[], str]] = {}
 Group = Sequence[Run]  # runs that differ in the seed
 TASKS = {
@@ -40,6 +43,11 @@ def block(name: str) -> Callable[[Callable[[], str]], Callable[[], str]]:
         return function
 
     return register
+
+
+@block("results/earlier")
+def _earlier() -> str:
+    return ", ".join(f"`{item}`" for item in EARLIER)
 
 
 # --- reading the store
@@ -75,24 +83,6 @@ def paper_table(paper: str, scale: str = "paper", item: str = "table1") -> Paper
     return table
 
 
-def made_earlier(runs: Iterable[Run]) -> str:
-    """How many runs were not current at `BEFORE` already, as a sentence; empty if none."""
-    every = list(runs)
-    old = [run for run in every if run.made_at not in ("", BEFORE)]
-    if not old:
-        return ""
-    commits = ", ".join(f"`{one}`" for one in dict.fromkeys(run.made_at for run in old))
-    return (
-        f"{len(old)} of these {len(every)} runs are not current: they were made at {commits}, and their "
-        "overrides do not give their settings today (`made_at` in `runs.csv`)."
-    )
-
-
-def noted(table: str, groups: Iterable[Group]) -> str:
-    """A table, and the note on its runs whose settings are not today's."""
-    return f"{table}\n\n{made_earlier(run for runs in groups for run in runs)}".rstrip()
-
-
 # --- text of numbers
 
 
@@ -126,6 +116,12 @@ def users_of(run: Run) -> int:
 
 
 # --- columns: text of the runs of one row
+
+
+def users(runs: Group) -> str:
+    """Number of users of a run that uses each once, `-` of other runs."""
+    unit = str(runs[0].summary["guarantee"]["unit"])
+    return f"{users_of(runs[0]):,}" if unit.endswith("used once") else ABSENT
 
 
 def seeds(runs: Group) -> str:

@@ -1,13 +1,12 @@
 """Fill the results in README.md and docs/ from the results store in outputs/paper, and draw its figures.
 
-    python -m privrl_bench.papers.pages.write_results [--check | --mark | --redraw | --outputs]
+    python -m privrl_bench.papers.pages.write_results [--check | --redraw | --outputs]
 
 A block is `<!-- results:NAME -->`, text, `<!-- /results -->`. Its text is replaced by that of the function
 `BLOCKS[NAME]` in privrl_bench/papers/pages. Figures are drawn if their tables have changed (figures.py),
 with --redraw all of them. --check writes nothing and exits with 1 if a page or a figure
-differs. A block without a function, or a function without a block: exit 2.
---mark fills the column `made_at` of every runs.csv for rows whose overrides do not give their digest today:
-with their commit, `unknown` if they have none. Rows that are marked stay so.
+differs, or a committed row is not what its words give today or does not say where it was made. A block
+without a function, or a function without a block: exit 2.
 --outputs runs the commands whose output the pages show, and pastes what they print. Such a block is
 `<!-- printed: COMMAND -->`, an indented text, `<!-- /printed -->`. `first=N` and `last=N` before the colon keep
 the first and the last lines of the output, with a line `...` for those between; `columns=N` has what a terminal
@@ -35,18 +34,17 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.composition.identity import identity
 from privrl_bench.errors import ConfigError
 from privrl_bench.papers.pages import (  # noqa: F401  (they register their blocks)
+    control,
     dppg,
     figures,
     kept_tables,
     primorl,
     state,
 )
-from privrl_bench.papers.pages.store import BLOCKS
-from privrl_bench.reporting.run_loader import MADE_AT, RUNS_FILE, digest_of
-from privrl_bench.reporting.table_writer import csv_text
+from privrl_bench.papers.pages.store import BLOCKS, EARLIER, STORE
+from privrl_bench.reporting.run_loader import RUNS_FILE, TOGETHER, digest_of
 
 ROOT = Path(__file__).resolve().parents[3]
-UNKNOWN = "unknown"
 BLOCK = re.compile(r"(<!-- results:(\S+) -->)(.*?)(<!-- /results -->)", re.DOTALL)
 PRINTED = re.compile(
     r"(<!-- printed(?P<kept>(?: (?:first|last|columns|at)=\w+)*): (?P<command>.+?) -->\n\n)"
@@ -172,32 +170,30 @@ def _composed(overrides: str) -> dict[str, Any]:
     return identity(compose(overrides.split()))
 
 
-def mark(folder: Path) -> int:
-    """Mark the rows of a store whose overrides do not give their digest. Returns how many are marked."""
-    with (folder / RUNS_FILE).open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    for row in rows:
-        if not row.get(MADE_AT):
-            row[MADE_AT] = (row["commit"][:8] or UNKNOWN) if difference(row) else ""
-    count = sum(bool(row[MADE_AT]) for row in rows)
-    columns = [name for name in rows[0] if name != MADE_AT or count]
-    text = csv_text(columns, [[row[name] for name in columns] for row in rows])
-    (folder / RUNS_FILE).write_text(text, encoding="utf-8")
-    return count
+def row_problems() -> list[str]:
+    """A line for each committed row that its words do not give, or that does not say where it was made."""
+    lines = []
+    for file in sorted(STORE.rglob(RUNS_FILE)):
+        item = file.parent.relative_to(STORE).as_posix()
+        if item in EARLIER:
+            continue
+        with file.open(encoding="utf-8", newline="") as rows:
+            for row in csv.DictReader(rows):
+                missing = [
+                    name for name in ("processor", "torch", "numpy", TOGETHER) if not row.get(name)
+                ]
+                reason = difference(row) or (f"no {', '.join(missing)}" if missing else "")
+                lines += [f"{item}: {row['run']}: {reason}"] if reason else []
+    return lines
 
 
 def main() -> int:
     """Fill or compare all pages. Returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if a page differs")
-    parser.add_argument("--mark", action="store_true", help="mark rows with another digest today")
     parser.add_argument("--redraw", action="store_true", help="draw all figures")
     parser.add_argument("--outputs", action="store_true", help="run the commands on the pages")
     options = parser.parse_args()
-    if options.mark:
-        for file in sorted((ROOT / "outputs" / "paper").rglob(RUNS_FILE)):
-            print(f"{mark(file.parent)} marked in {file.relative_to(ROOT)}", flush=True)
-        return 0
     for line in problems():
         print(f"error: {line}", file=sys.stderr)
     if problems():
@@ -217,7 +213,7 @@ def main() -> int:
             page.write_text(new)
     if not options.check:
         figures.draw(options.redraw)
-    for line in figures.problems():
+    for line in (*figures.problems(), *row_problems()):
         code = 1
         print(f"error: {line}", file=sys.stderr)
     return code
