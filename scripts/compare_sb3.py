@@ -3,8 +3,8 @@
     pip install stable-baselines3
     python scripts/compare_sb3.py [--only cartpole/ppo/stable_baselines3] [--seeds 5] [--out FOLDER]
 
-Writes `outputs/paper/checks/sb3/runs.csv`, one row a run, and `table.md`. A finished run is appended at once,
-and a rerun skips the runs that are there; an interrupted run of privrl_bench resumes from its folder in
+Writes `outputs/paper/checks/sb3/returns.csv`, one row a run, and `table.md`. A finished run is appended at
+once, and a rerun skips the runs that are there; an interrupted run of privrl_bench resumes from its folder in
 `--out`. Processes with different `--only` may run at the same time.
 
 Each library has its own default hyperparameters. DQN is `algo=dqn_replay` in rounds of 100 steps: its default,
@@ -48,7 +48,7 @@ STEPS = {
 
 
 class Case(NamedTuple):
-    """One run, as the first columns of `runs.csv`."""
+    """One run, as the first columns of `returns.csv`."""
 
     task: str
     algorithm: str
@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("outputs/checks_sb3"), help="run folders")
     parser.add_argument("--steps", type=int, help=argparse.SUPPRESS)  # results go to --out
     args = parser.parse_args()
-    table = (args.out if args.steps else RESULTS) / "runs.csv"
+    table = (args.out if args.steps else RESULTS) / "returns.csv"
     cases = [
         Case(task, algo, library, seed, max((args.steps or n) // ROUND[algo], 1) * ROUND[algo])
         for algo, tasks in STEPS.items()
@@ -120,7 +120,7 @@ def _theirs(case: Case) -> tuple[int, float, float]:
 
 
 def _rows(table: Path) -> list[dict[str, str]]:
-    """Read `runs.csv`; nothing if it is not there."""
+    """Read `returns.csv`; nothing if it is not there."""
     lines = table.read_text(encoding="utf-8").splitlines() if table.exists() else []
     return list(csv.DictReader(lines))
 

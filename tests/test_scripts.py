@@ -60,3 +60,23 @@ def test_the_reference_shows_the_names_of_a_registry():
     page = load("reference_pages").configuration()
     for key, names in (("mechanism", mechanisms.names()), ("sampling", sampling.names())):
         assert f"| `privacy.{key}` | {', '.join(f'`{name}`' for name in names)} |" in page
+
+
+def test_the_comparison_with_another_library_names_what_is_missing(tmp_path, monkeypatch, capsys):
+    real = load("compare_sb3")
+    monkeypatch.setattr(real.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "argv", ["compare_sb3", "--steps", "1", "--out", str(tmp_path)])
+    with pytest.raises(SystemExit) as end:
+        real.main()
+    assert end.value.code == 2
+    assert "pip install stable-baselines3" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_the_comparison_with_another_library_skips_what_is_there(tmp_path, monkeypatch):
+    words = ("--steps", 2048, "--seeds", 1, "--only", "ppo/privrl_bench", "--out", tmp_path)
+    for _ in range(2):
+        call(monkeypatch, "compare_sb3", *words)
+    assert len((tmp_path / "returns.csv").read_text().splitlines()) == 4
+    assert "| cartpole | ppo | 2048 | drawn |" in (tmp_path / "table.md").read_text()
