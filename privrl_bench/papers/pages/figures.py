@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import json
 import shutil
 import subprocess
 import sys
@@ -38,11 +39,13 @@ class Figure:
         place: The file, relative to the repository; without a suffix if the smaller of SVG and PNG is kept.
         tables: Committed files that it is drawn from.
         draw: Draws it into a folder, and returns the file.
+        described: What a paper's file says of its item.
     """
 
     place: str
     tables: tuple[Path, ...]
     draw: Callable[[Path], Path]
+    described: str = ""
 
     @property
     def files(self) -> list[Path]:
@@ -51,8 +54,9 @@ class Figure:
         return [path] if path.suffix else sorted(path.parent.glob(f"{path.name}.*"))
 
     def made_from(self) -> str:
-        """Digest of the tables."""
-        return digest("\n".join(digest(path.read_bytes()) for path in self.tables).encode())
+        """Digest of the tables, and of what describes the item."""
+        every = [digest(path.read_bytes()) for path in self.tables]
+        return digest("\n".join([*every, self.described] if self.described else every).encode())
 
 
 # --- the figures
@@ -64,8 +68,9 @@ def figures() -> Iterator[Figure]:
     for folder in folders:
         name = folder.relative_to(STORE).as_posix()
         tables = _data(folder, *_kept(folder))
-        tables += tuple(_PAPERS.glob(f"{folder.parent.name}.yaml"))
-        yield Figure(f"outputs/paper/{name}/figure", tables, _item(folder))
+        item = _described(folder.parent.name).get(folder.name, {})
+        words = json.dumps([item, _described(folder.parent.name).get(item.get("like"))])
+        yield Figure(f"outputs/paper/{name}/figure", tables, _item(folder), words)
     if (STORE / CONTROL).exists():
         pair = f"outputs/paper/{CONTROL}/pair.svg"
         yield Figure(pair, _data(STORE / CONTROL), lambda out: draw_pair(out / "pair.png"))
