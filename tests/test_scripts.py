@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from privrl_bench.privacy import mechanisms, sampling
+from privrl_bench.reporting.runs import Run
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 
@@ -80,3 +81,17 @@ def test_the_comparison_with_another_library_skips_what_is_there(tmp_path, monke
         call(monkeypatch, "compare_sb3", *words)
     assert len((tmp_path / "returns.csv").read_text().splitlines()) == 4
     assert "| cartpole | ppo | 2048 | drawn |" in (tmp_path / "table.md").read_text()
+
+
+def test_a_row_that_is_run_again_is_equal_inside_or_differs():
+    real = load("rerun_rows")
+
+    def run(value, processor="a"):
+        made = {"processor": processor, "versions": {"torch": "1"}, "trained_together": 2}
+        summary = {"measure": "return", "return": {"mean": value}}
+        return Run(Path("x"), {"status": "done"}, summary=summary, provenance=made)
+
+    seeds = [1.0, 2.0, 3.0]
+    found = [real.compared(run(2.0), run(now), seeds)[3] for now in (2.0, 5.0, 8.0)]
+    assert found == ["equal", "inside", "differs"]
+    assert real.compared(run(2.0), run(2.0, "b"), seeds)[4] == "other"

@@ -18,7 +18,7 @@ def group(*values: float) -> list[Run]:
 
 
 PPO = group(110.0, 110.0)
-TASK = control.Task("cartpole", [], [], PPO, 10.0)
+TASK = control.Task("cartpole", [], [], PPO, 10.0, 60.0)
 
 
 def test_median_and_iqm_where_seeds_differ_by_more_than_a_quarter_of_the_way() -> None:

@@ -50,6 +50,7 @@ class Task:
         without: DPPG without noise.
         ppo: PPO with as many steps.
         random: Mean return of random actions.
+        rule: Best mean return of policies that do not learn.
     """
 
     env: str
@@ -57,6 +58,7 @@ class Task:
     without: Group
     ppo: Group
     random: float
+    rule: float
 
     def share(self, value: float) -> float:
         """How far a return is from random actions (0) to PPO's mean (1)."""
@@ -83,7 +85,8 @@ def tasks() -> tuple[Task, ...]:
             (without,), (ppo,) = others
             names = (one.removesuffix(")").partition(" (") for one in trivial[env].split("; "))
             returns = {name: float(mean.split()[0]) for mean, _, name in names}
-            found.append(Task(env, private[::-1], without, ppo, returns["random"]))
+            known = (returns["random"], max(returns.values()))
+            found.append(Task(env, private[::-1], without, ppo, *known))
     return tuple(found)
 
 
@@ -138,6 +141,7 @@ def _readme() -> str:
         "steps": lambda task, runs: steps(runs),
         "seeds": lambda task, runs: seeds(runs),
         "return": _returns,
+        "rule": lambda task, runs: f"{task.rule:.{digits_of(runs)}f}",
         "PPO": lambda task, runs: _returns(task, task.ppo),
         "of PPO": _of_ppo,
     }

@@ -1,0 +1,76 @@
+"""Run committed rows again and compare their returns.
+
+    python scripts/rerun_rows.py outputs/paper/dppg/control [--count 12] [--pick 7] [--out outputs/rerun]
+
+Rows are drawn at random with the seed `--pick`, from all items that are named. A row is run alone, whatever
+the number of runs that it was trained with. `equal`: the same return to the last digit, which is expected if
+processor and versions are those of the row. `inside`: where one more run of the row's setting is expected, by
+a 95 % prediction interval from its seeds.
+Exit code 1: a row is neither. Rerun the command to resume; finished runs are not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import privrl_bench as pb
+from privrl_bench.functional.statistics import mean_ci
+from privrl_bench.reporting.run_loader import TOGETHER, read_results
+from privrl_bench.reporting.runs import Run
+from privrl_bench.reporting.table_writer import compact
+
+HEAD = ("run", "committed", "now", "result", "machine and versions", "trained together")
+
+
+def main() -> int:
+    """Run the rows. Returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("items", type=Path, nargs="+", metavar="ITEM", help="folder with runs.csv")
+    parser.add_argument("--count", type=int, default=12, help="rows (default 12)")
+    parser.add_argument("--pick", type=int, default=0, help="seed of the choice of rows")
+    parser.add_argument("--out", type=Path, default=Path("outputs/rerun"), help="run folders")
+    options = parser.parse_args()
+    stored = [run for item in options.items for run in read_results(item)]
+    lines = []
+    for row in random.Random(options.pick).sample(stored, min(options.count, len(stored))):
+        again = rerun(row, options.out)
+        lines.append(compared(row, again, setting_of(row, stored)))
+        print(" | ".join(lines[-1]), flush=True)
+    print(compact(list(HEAD), lines))
+    return int(any(line[3] == "differs" for line in lines))
+
+
+def rerun(row: Run, out: Path) -> Run:
+    """The finished run of a row's words and seed."""
+    folder = out / row.digest.replace(":", "-")
+    words = [*row.overrides, f"seed={row.seed}", "log=none", "log.plot=false"]
+    return pb.run([*words, f"hydra.run.dir={folder}"], quiet=True)
+
+
+def setting_of(row: Run, stored: list[Run]) -> list[float]:
+    """Returns of the rows that differ from a row in the seed only."""
+    return [run.final_value for run in stored if run.overrides == row.overrides]
+
+
+def compared(row: Run, again: Run, seeds: list[float]) -> list[str]:
+    """The cells of a row; `seeds` are the returns of its setting."""
+    was, now = row.final_value, again.final_value
+    mean, half = mean_ci(seeds)
+    near = abs(now - mean) <= half * np.sqrt(len(seeds) + 1)  # of one run, not of the mean
+    result = "equal" if now == was else "inside" if near else "differs"
+    there, here = row.provenance, again.provenance
+    same = there.get("processor") == here["processor"] and all(
+        here["versions"].get(name) == version for name, version in there.get("versions", {}).items()
+    )
+    name = f"{row.algo}/{row.env} {' '.join(row.overrides[2:])} seed={row.seed}"
+    together = str(there.get(TOGETHER, "?"))
+    return [name, repr(was), repr(now), result, "as stated" if same else "other", together]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
