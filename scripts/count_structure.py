@@ -39,9 +39,9 @@ DOCUMENTED = 1.0  # share of public names; goal: not lower
 PACKS, PAPERS = ("privrl_bench/packs",), ("privrl_bench/papers", "scripts", "hydra_plugins")
 SIZES = {
     "core": ((PACKAGE,), 226, 36_840),  # goal: 260 files, 33,000 lines
-    "packs": (PACKS, 78, 13_270),  # goal: 7,000, and 5,000 for logs: import, learning, evaluation
-    "papers, scripts, plugins": (PAPERS, 40, 7_925),  # goal: 6,500
-    "tests": (("tests",), 249, 41_200),  # goal: 36,500, before logs
+    "packs": (PACKS, 76, 13_270),  # goal: 7,000, and 5,000 for logs: import, learning, evaluation
+    "papers, scripts, plugins": (PAPERS, 39, 7_800),  # goal: 6,500
+    "tests": (("tests",), 239, 41_200),  # goal: 36,500, before logs
 }
 
 # The names of classes in these folders are literals in their own files only.

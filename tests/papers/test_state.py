@@ -47,7 +47,7 @@ def test_a_cell_that_was_not_run_needs_a_reason_and_one_inside_needs_none() -> N
 def test_wrong_rows_of_figures_are_found() -> None:
     changed = rows("dppg")
     changed["Figure 3"] = {"claim": "x", "verdict": "perhaps", "items": ["fig99"], "why": "x"}
-    changed["Figure 4"]["verdict"] = "not run"
+    changed["Figure 4"] = {"claim": "x", "verdict": "not run", "items": ["fig4"]}
     changed["Figure 7"]["why"] = ""
     changed["Table 4"] = {}
     changed["Table 1"] = {"claim": "x", "verdict": "shown"}
