@@ -35,6 +35,8 @@ def test_known_numbers_are_shown() -> None:
     assert "24 are inside the interval that judges them, 14 above it and 6 below it" in (
         script.BLOCKS["state/sentence"]()
     )
+    row = "| CartPole | 0.1 | 37,376 | 2.4M | 10 | 500.0 ± 0.0 | 491.1 | 500.0 ± 0.0 | 100% |"
+    assert row in script.BLOCKS["readme"]()
     assert (
         "| PriMORL High, z = 0.5 | 778.9 ± 53.5 | 5.1 | 913 ± 23 | 3.26 (4.4) |"
         in script.BLOCKS["primorl/table1"]()
