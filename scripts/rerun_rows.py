@@ -6,13 +6,15 @@ Rows are drawn at random with the seed `--pick`, from all items that are named. 
 the number of runs that it was trained with. `equal`: the same return to the last digit, which is expected if
 processor and versions are those of the row. `inside`: where one more run of the row's setting is expected, by
 a 95 % prediction interval from its seeds.
-Exit code 1: a row is neither. Rerun the command to resume; finished runs are not made again.
+`other settings`: the words of the row give other settings today. Exit code 1: a row is neither equal nor
+inside. Rerun the command to resume; finished runs of the same commit are not made again.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import subprocess
 import sys
 from pathlib import Path
 
@@ -42,14 +44,28 @@ def main() -> int:
         lines.append(compared(row, again, setting_of(row, stored)))
         print(" | ".join(lines[-1]), flush=True)
     print(compact(list(HEAD), lines))
-    return int(any(line[3] == "differs" for line in lines))
+    return int(any(line[3] not in ("equal", "inside") for line in lines))
 
 
 def rerun(row: Run, out: Path) -> Run:
     """The finished run of a row's words and seed."""
-    folder = out / row.digest.replace(":", "-")
+    folder = out / here_commit() / row.digest.replace(":", "-")
     words = [*row.overrides, f"seed={row.seed}", "log=none", "log.plot=false"]
     return pb.run([*words, f"hydra.run.dir={folder}"], quiet=True)
+
+
+def here_commit() -> str:
+    """The commit of the code, `-dirty` if it is changed."""
+    call = [
+        "git",
+        "-C",
+        str(Path(__file__).parent),
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=12",
+    ]
+    return subprocess.run(call, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def setting_of(row: Run, stored: list[Run]) -> list[float]:
@@ -63,10 +79,12 @@ def compared(row: Run, again: Run, seeds: list[float]) -> list[str]:
     mean, half = mean_ci(seeds)
     near = abs(now - mean) <= half * np.sqrt(len(seeds) + 1)  # of one run, not of the mean
     result = "equal" if now == was else "inside" if near else "differs"
+    if again.digest != row.digest:
+        result = "other settings"
     there, here = row.provenance, again.provenance
-    same = there.get("processor") == here["processor"] and all(
-        here["versions"].get(name) == version for name, version in there.get("versions", {}).items()
-    )
+    versions = there.get("versions", {})
+    same = bool(versions) and there.get("processor") == here["processor"]
+    same = same and all(here["versions"].get(name) == one for name, one in versions.items())
     name = f"{row.algo}/{row.env} {' '.join(row.overrides[2:])} seed={row.seed}"
     together = str(there.get(TOGETHER, "?"))
     return [name, repr(was), repr(now), result, "as stated" if same else "other", together]

@@ -95,3 +95,6 @@ def test_a_row_that_is_run_again_is_equal_inside_or_differs():
     found = [real.compared(run(2.0), run(now), seeds)[3] for now in (2.0, 5.0, 8.0)]
     assert found == ["equal", "inside", "differs"]
     assert real.compared(run(2.0), run(2.0, "b"), seeds)[4] == "other"
+    was, now = run(2.0), run(2.0)
+    was.digest, now.digest = "v2:1", "v2:2"
+    assert real.compared(was, now, seeds)[3] == "other settings"

@@ -313,6 +313,8 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     file = given.csv or out / "results.csv"
     table = read(file)
+    if others := sorted({row["days"] for row in table.values()} - {str(days)}):
+        parser.error(f"--csv: {file} has rows of {', '.join(others)} days, this scale has {days}")
     for setting in settings(given.scale):
         key = key_of(setting, days)
         if key in table and not given.again:

@@ -74,7 +74,7 @@ def steps_of(setting: Setting) -> float:
     Raises:
         ConfigError: It cannot be planned, for example because its dataset is not there.
     """
-    plan = make_plan([compose(setting.calibrated().overrides(setting.first))])
+    plan = make_plan([compose(setting.overrides(setting.first))])
     return float(plan.rounds * plan.round_steps)
 
 
@@ -84,19 +84,20 @@ def costs(
     """The cost of every item, in order; runs that an earlier one needs are not counted again."""
     known = speeds(out)
     for paper, names in chosen:
-        counted: set[Setting] = set()
+        counted: set[str] = set()  # keys of runs; settings may differ in the order of words only
         root = out / paper.name / scale / "runs"
         for name in names:
             settings = paper.item(name, scale, seeds).settings()
             cost = Cost(f"{paper.name}-{name}", len(settings))
-            for setting in settings:
-                cost.runs += setting.seeds
-                folders = [root / setting.key(seed) for seed in setting.each_seed()]
-                done = sum((folder / "summary.json").exists() for folder in folders)
-                cost.finished += done
-                if setting not in counted and done < setting.seeds:
-                    _add(cost, setting, setting.seeds - done, known)
-                counted.add(setting)
+            for given in settings:
+                setting = given.calibrated()  # whose words are in the names of folders
+                keys = {setting.key(seed) for seed in setting.each_seed()}
+                done = {key for key in keys if (root / key / "summary.json").exists()}
+                cost.runs += len(keys)
+                cost.finished += len(done)
+                if todo := keys - done - counted:
+                    _add(cost, setting, len(todo), known)
+                counted |= keys
             yield cost
 
 

@@ -114,7 +114,7 @@ class PaperFigure(Item):
         return replace(self, panels=panels)
 
     def environments(self) -> list[str]:
-        """Those of all panels, if random actions are to be shown beside the runs."""
+        """Those of all panels, if returns of policies that do not learn are kept (`trivial`)."""
         return sorted({one.env for one in self.settings()}) if self.facts.get("trivial") else []
 
     def datasets(self) -> list[list[str]]:

@@ -5,7 +5,7 @@ A results store is the committed form: one folder with a row for each run, and t
 recorded.
 Tables and figures that are made from these files equal those made from the run folders. Columns that a file
 lacks are empty: earlier versions did not write them. `made_at` is a commit that a row is of, if its overrides
-do not give its digest today (`papers/pages/write_results.py`); it is empty for all other rows.
+do not give its digest today (`EARLIER` in `papers/pages/store.py`); it is empty for all other rows.
 """
 
 from __future__ import annotations

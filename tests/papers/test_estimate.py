@@ -58,6 +58,22 @@ def test_hours_are_steps_times_the_share_of_the_group_s_seconds(paper: Paper, tm
     assert "Not in the sum" not in shown
 
 
+def test_a_target_is_found_and_an_order_of_words_is_no_other_run(tmp_path) -> None:
+    uniform = ["algo=gpope", "data.policy=uniform", "privacy.population=10", "rounds=2"]
+    line = {"label": "l", "target": 1.0, "words": uniform}
+    other = {"label": "o", "target": 1.0, "words": [uniform[0], *uniform[:0:-1]]}
+    item = {"title": "F", "picture": "datasize", "panels": [
+        {"env": "chain", "label": "c", "words": [], "lines": [line, other]}
+    ]}  # fmt: skip
+    scales = {"paper": {"seeds": 2, "words": []}}
+    content = {"paper": "P", "scales": scales, "items": {"a": item}}
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump(content))
+    one = Setting("chain", tuple(uniform), 2, 1.0).calibrated()
+    finished(tmp_path / "p" / "paper" / "runs" / one.key(0), 40, 1.0, together=1)
+    (found,) = estimate.costs([(Paper(tmp_path / "p.yaml"), ["a"])], "paper", None, tmp_path)
+    assert (found.settings, found.finished, found.steps) == (2, 2, 2 * 10 * 20)
+
+
 def test_an_unknown_speed_is_named_and_is_not_counted_as_nothing(paper: Paper, tmp_path) -> None:
     shown = estimate.table(list(estimate.costs([(paper, ["a"])], "paper", 1, tmp_path)), tmp_path)
     assert "and more" in shown

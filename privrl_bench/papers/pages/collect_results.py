@@ -192,7 +192,7 @@ def report(folder: Path, out: Path) -> None:
     if not (store / RUNS_FILE).exists() and (not found or found[1].settings()):
         if found and drawn_from_table(found[1], folder, out):
             return
-        raise SystemExit(f"error: no {RUNS_FILE} in {folder}; name the run folders to collect")
+        raise SystemExit(f"error: no {RUNS_FILE} in {store}; name the run folders to collect")
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         made = Path(name)
@@ -201,6 +201,10 @@ def report(folder: Path, out: Path) -> None:
             runs = finished_runs(store, item)
             if isinstance(item, PaperFigure):  # a panel is for runs that are there
                 panels = [one for one in item.panels if any(x.runs(runs) for x in one.lines)]
+                if item.panels and not panels:
+                    raise SystemExit(
+                        f"error: no row of {store / RUNS_FILE} is a run of {folder.name}"
+                    )
                 item = replace(item, panels=panels)
             write_item(item, paper.title, made, runs, read_trivial(folder))
             if not item.complete(runs):

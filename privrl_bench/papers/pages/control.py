@@ -1,4 +1,4 @@
-"""Blocks and figures of DPPG on control tasks, beside DPPG without noise and PPO at equal steps."""
+"""Blocks and figures of DPPG on control tasks, beside DPPG without noise and PPO."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Task:
     Attributes:
         private: Private runs of each epsilon, the largest first.
         without: DPPG without noise.
-        ppo: PPO with as many steps.
+        ppo: PPO with the steps of the runs at epsilon 1.
         random: Mean return of random actions.
         rule: Best mean return of policies that do not learn.
     """
@@ -75,13 +75,13 @@ def described() -> PaperFigure:
 
 @cache
 def tasks() -> tuple[Task, ...]:
-    """Every task with runs, in the order of the item."""
+    """Every task whose runs are all there, in the order of the item."""
     item, found = described(), []
     runs, trivial = finished_runs(STORE / CONTROL, item), read_trivial(STORE / CONTROL)
     for panel in item.panels:
         env = panel.lines[0].settings[0].env
         private, *others = ([runs[one] for one in line.settings] for line in panel.lines)
-        if all(private) and all(map(all, others)):
+        if all(len(runs[one]) == one.seeds for line in panel.lines for one in line.settings):
             (without,), (ppo,) = others
             names = (one.removesuffix(")").partition(" (") for one in trivial[env].split("; "))
             returns = {name: float(mean.split()[0]) for mean, _, name in names}
@@ -179,7 +179,7 @@ def _noise() -> str:
         samples, digits = (finals(task.without), finals(runs)), digits_of(runs)
         cost = np.mean(samples[0]) - np.mean(samples[1])
         shown = f"{TASKS[task.env]} {cost:,.{digits}f}"
-        if np.std([*samples[0], *samples[1]]) > 0:  # of equal returns there is no interval
+        if max(map(np.std, samples)) > 0:  # of returns that do not vary there is no interval
             low, high = ttest_ind(*samples, equal_var=False).confidence_interval()
             shown += f" ({low:,.{digits}f} to {high:,.{digits}f})"
         parts.append(shown)

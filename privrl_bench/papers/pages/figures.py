@@ -68,12 +68,11 @@ def figures() -> Iterator[Figure]:
     for folder in folders:
         name = folder.relative_to(STORE).as_posix()
         tables = _data(folder, *_kept(folder))
-        item = _described(folder.parent.name).get(folder.name, {})
-        words = json.dumps([item, _described(folder.parent.name).get(item.get("like"))])
-        yield Figure(f"outputs/paper/{name}/figure", tables, _item(folder), words)
+        yield Figure(f"outputs/paper/{name}/figure", tables, _item(folder), _words(folder))
     if (STORE / CONTROL).exists():
         pair = f"outputs/paper/{CONTROL}/pair.svg"
-        yield Figure(pair, _data(STORE / CONTROL), lambda out: draw_pair(out / "pair.png"))
+        words = _words(STORE / CONTROL)
+        yield Figure(pair, _data(STORE / CONTROL), lambda out: draw_pair(out / "pair.png"), words)
     tables = _data(STORE / "dppg/learner_check")
     yield Figure("docs/pictures/hopper_curve.svg", tables, _learning_curve)
     estimators = ROOT / "docs/results/estimators.csv"
@@ -91,14 +90,22 @@ def _data(*folders: Path) -> tuple[Path, ...]:
 
 @cache
 def _described(paper: str) -> dict[str, Any]:
-    """The items of a paper's file; empty without one."""
+    """The content of a paper's file; empty without one."""
     path = _PAPERS / f"{paper}.yaml"
-    return dict(yaml.safe_load(path.read_text())["items"]) if path.exists() else {}
+    return dict(yaml.safe_load(path.read_text())) if path.exists() else {}
+
+
+def _words(folder: Path) -> str:
+    """What a paper's file says of an item: its words, those of the item that it is like, and the scales."""
+    content = _described(folder.parent.name)
+    items = content.get("items", {})
+    item = items.get(folder.name, {})
+    return json.dumps([item, items.get(item.get("like")), content.get("scales")]) if item else ""
 
 
 def _kept(folder: Path) -> list[Path]:
     """The folder with the runs of an item, if it is another one."""
-    item = _described(folder.parent.name).get(folder.name, {})
+    item = _described(folder.parent.name).get("items", {}).get(folder.name, {})
     name = item.get("like", item.get("facts", {}).get("kept"))
     return [folder.parent / name] if name else []
 

@@ -42,7 +42,7 @@ from privrl_bench.papers.pages import (  # noqa: F401  (they register their bloc
     state,
 )
 from privrl_bench.papers.pages.store import BLOCKS, EARLIER, STORE
-from privrl_bench.reporting.run_loader import RUNS_FILE, TOGETHER, digest_of
+from privrl_bench.reporting.run_loader import MADE_AT, RUNS_FILE, TOGETHER, digest_of
 
 ROOT = Path(__file__).resolve().parents[3]
 BLOCK = re.compile(r"(<!-- results:(\S+) -->)(.*?)(<!-- /results -->)", re.DOTALL)
@@ -171,20 +171,29 @@ def _composed(overrides: str) -> dict[str, Any]:
 
 
 def row_problems() -> list[str]:
-    """A line for each committed row that its words do not give, or that does not say where it was made."""
+    """A line for each committed row that its words do not give, or that does not say where it was made.
+
+    Rows of `EARLIER` items have the commit that made them instead.
+    """
     lines = []
     for file in sorted(STORE.rglob(RUNS_FILE)):
         item = file.parent.relative_to(STORE).as_posix()
-        if item in EARLIER:
-            continue
         with file.open(encoding="utf-8", newline="") as rows:
             for row in csv.DictReader(rows):
-                missing = [
-                    name for name in ("processor", "torch", "numpy", TOGETHER) if not row.get(name)
-                ]
-                reason = difference(row) or (f"no {', '.join(missing)}" if missing else "")
+                reason = _earlier(row) if item in EARLIER else _today(row)
                 lines += [f"{item}: {row['run']}: {reason}"] if reason else []
     return lines
+
+
+def _earlier(row: Mapping[str, str]) -> str:
+    return (
+        "" if row.get(MADE_AT) else f"no {MADE_AT}; if the item is made again, it is not of EARLIER"
+    )
+
+
+def _today(row: Mapping[str, str]) -> str:
+    missing = [name for name in ("processor", "torch", "numpy", TOGETHER) if not row.get(name)]
+    return difference(row) or (f"no {', '.join(missing)}" if missing else "")
 
 
 def main() -> int:
