@@ -64,7 +64,7 @@ ENDS = ("", "_low", "_high")  # mean, and its 95 % interval over days
 COLUMNS = (
     *(*KEY, "steps", "epsilon", "delta", "status", "adjacency", "returns"),
     *(measure + end for measure in MEASURES for end in ENDS),
-    *("commit", "processor", "versions"),
+    *("words", "commit", "processor", "versions"),
 )
 
 
@@ -178,6 +178,7 @@ def row_of(setting: Setting, days: int, out: Path, more: Sequence[str] = ()) -> 
             "steps": run.summary["steps"],
             "epsilon": run.epsilon,
             "status": run.guarantee_status,
+            "words": " ".join(more),
         }
         row |= {"delta": run.summary.get("delta"), "adjacency": run.guarantee.get("adjacency")}
     versions = {"simglucose": version("simglucose"), **made["versions"]}
@@ -318,6 +319,9 @@ def main() -> None:
     for setting in settings(given.scale):
         key = key_of(setting, days)
         if key in table and not given.again:
+            words = table[key]["words"]
+            if setting.controller not in RULES and words != " ".join(given.words):
+                parser.error(f"words: {file} has runs with {words or 'no words'}; give --again")
             continue
         row = table[key] = row_of(setting, days, out, given.words)
         with file.with_suffix(".tmp").open("w", encoding="utf-8", newline="") as lines:

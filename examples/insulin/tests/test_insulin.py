@@ -243,6 +243,9 @@ def test_the_comparison_writes_its_table_and_figure(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(compare, "row_of", None)
         compare.main()  # every row is there
+        patch.setattr(sys, "argv", [*words, "algo.lr=1"])
+        with pytest.raises(SystemExit):
+            compare.main()
     sys.argv.append("--again")
     compare.main()
     again = list(csv.DictReader((folder / "results.csv").read_text().splitlines()))
