@@ -65,6 +65,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("outputs/checks_sb3"), help="run folders")
     parser.add_argument("--steps", type=int, help=argparse.SUPPRESS)  # results go to --out
     args = parser.parse_args()
+    if args.seeds < 1:
+        parser.error(f"--seeds: must be an integer >= 1, got {args.seeds}")
     table = (args.out if args.steps else RESULTS) / "returns.csv"
     cases = [
         Case(task, algo, library, seed, max((args.steps or n) // ROUND[algo], 1) * ROUND[algo])
@@ -74,6 +76,10 @@ def main() -> None:
         if args.only in f"{task}/{algo}/{library}"
         for seed in range(FIRST_SEED, FIRST_SEED + args.seeds)
     ]
+    if not cases:
+        parser.error(
+            f"--only: no task/algorithm/library has {args.only!r} in it, as acrobot/ppo has"
+        )
     done = {tuple(row[name] for name in Case._fields) for row in _rows(table)}
     missing = [case for case in cases if tuple(map(str, case)) not in done]
     if any(c.library == THEIRS for c in missing) and not importlib.util.find_spec(THEIRS):

@@ -22,7 +22,7 @@ import numpy as np
 
 import privrl_bench as pb
 from privrl_bench.functional.statistics import mean_ci
-from privrl_bench.reporting.run_loader import TOGETHER, read_results
+from privrl_bench.reporting.run_loader import RUNS_FILE, TOGETHER, read_results
 from privrl_bench.reporting.runs import Run
 from privrl_bench.reporting.table_writer import compact
 
@@ -37,6 +37,13 @@ def main() -> int:
     parser.add_argument("--pick", type=int, default=0, help="seed of the choice of rows")
     parser.add_argument("--out", type=Path, default=Path("outputs/rerun"), help="run folders")
     options = parser.parse_args()
+    if options.count < 1:
+        parser.error(f"--count: must be an integer >= 1, got {options.count}")
+    for item in options.items:
+        if not (item / RUNS_FILE).exists():
+            parser.error(
+                f"ITEM: no {RUNS_FILE} in {item}; allowed: folders outputs/paper/*/* with one"
+            )
     stored = [run for item in options.items for run in read_results(item)]
     lines = []
     for row in random.Random(options.pick).sample(stored, min(options.count, len(stored))):

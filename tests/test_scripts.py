@@ -98,3 +98,19 @@ def test_a_row_that_is_run_again_is_equal_inside_or_differs():
     was, now = run(2.0), run(2.0)
     was.digest, now.digest = "v2:1", "v2:2"
     assert real.compared(was, now, seeds)[3] == "other settings"
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "key"),
+    [
+        ("rerun_rows", ("nothing",), "ITEM"),
+        ("rerun_rows", ("nothing", "--count", 0), "--count"),
+        ("compare_sb3", ("--only", "cartpol/ppo"), "--only"),
+        ("compare_sb3", ("--seeds", 0), "--seeds"),
+    ],
+)
+def test_a_bad_word_is_one_line_before_any_run(name, words, key, monkeypatch, capsys):
+    with pytest.raises(SystemExit) as end:
+        call(monkeypatch, name, *words)
+    assert end.value.code == 2
+    assert f"error: {key}: " in capsys.readouterr().err
