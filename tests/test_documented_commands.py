@@ -223,6 +223,7 @@ def test_a_command_runs(command, plugin, small_run, tmp_path, monkeypatch, capsy
         words = ["tune", "--plan", *(word for word in words[1:] if word != "--plan")]
     if words[0] == "play":
         words += ["--steps", "5"]
+    words += ["--estimate"] if words[0] == "reproduce" and "paper" in words else []  # hours
     assert privrl.main(words) == 0
     assert capsys.readouterr().out
 
