@@ -24,15 +24,16 @@ from privrl_bench.papers.pages.store import (
     least,
     most,
     rounds_of,
-    runs_table,
     seeds,
     spent,
     steps,
     users,
+    without_repeats,
     z_of,
 )
+from privrl_bench.reporting.table_writer import compact
 
-CONTROL = "dppg/control"
+CONTROL, DPSGD = "dppg/control", "dppg/dpsgd"
 PAIR = ("acrobot", "dosing0")  # panels of README.md and the home page
 _OF_README = (0.1, 1.0, 4.0)  # epsilons
 _FAR = 0.25  # seeds that differ by more of the way from random actions to PPO: median and IQM, too
@@ -63,9 +64,9 @@ class Task:
 
 
 @cache
-def described() -> PaperFigure:
+def described(name: str = CONTROL) -> PaperFigure:
     """The item in dppg.yaml."""
-    item = items.paper("dppg").item("control", "paper")
+    item = items.paper("dppg").item(name.partition("/")[2], "paper")
     assert isinstance(item, PaperFigure)
     return item
 
@@ -104,12 +105,10 @@ def _iqm(runs: Group) -> str:
 
 def _table(rows: Iterable[tuple[Task, Group]], columns: dict[str, Callable[..., str]]) -> str:
     """A table of runs; a column gets the task and its runs."""
-    known = [(task, runs) for task, runs in rows]
-    of = {id(runs): task for task, runs in known}
-    shown = {
-        head: (lambda runs, show=show: show(of[id(runs)], runs)) for head, show in columns.items()
-    }
-    return runs_table("task", [(TASKS[task.env], runs) for task, runs in known], shown)
+    lines = [
+        [TASKS[task.env], *(show(task, runs) for show in columns.values())] for task, runs in rows
+    ]
+    return compact(["task", *columns], without_repeats(lines))
 
 
 def _returns(task: Task, runs: Group) -> str:
@@ -181,6 +180,26 @@ def _noise() -> str:
             shown += f" ({low:,.{digits}f} to {high:,.{digits}f})"
         parts.append(shown)
     return ", ".join(parts)
+
+
+@block(DPSGD)
+def _dpsgd() -> str:
+    """DPPG beside DP-SGD on the policy gradient, by user."""
+    item = described(DPSGD)
+    runs = finished_runs(STORE / DPSGD, item)
+    groups = [
+        (panel.label, line.label, runs[one])
+        for panel in item.panels
+        for line in panel.lines
+        for one in line.settings
+        if len(runs[one]) == one.seeds
+    ]
+    columns = {"epsilon": spent, "users of a run": users, "steps": steps, "return": interval}
+    lines = [
+        [task, method, *(show(group) for show in columns.values())]
+        for task, method, group in groups
+    ]
+    return compact(["task", "method", *columns], without_repeats(lines))
 
 
 def draw_pair(path: Path) -> Path:
