@@ -16,6 +16,7 @@ import argparse
 import random
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,7 @@ def rerun(row: Run, out: Path) -> Run:
     return pb.run([*words, f"hydra.run.dir={folder}"], quiet=True)
 
 
+@cache
 def here_commit() -> str:
     """The commit of the code, `-dirty` if it is changed."""
     call = [
