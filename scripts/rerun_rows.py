@@ -5,7 +5,7 @@
 Rows are drawn at random with the seed `--pick`, from all items that are named. A row is run alone, whatever
 the number of runs that it was trained with. `equal`: the same return to the last digit, which is expected if
 processor and versions are those of the row. `inside`: where one more run of the row's setting is expected, by
-a 95 % prediction interval from its seeds.
+a 95 % prediction interval from its other seeds.
 `other settings`: the words of the row give other settings today. Exit code 1: a row is neither equal nor
 inside. Rerun the command to resume; finished runs of the same commit are not made again.
 """
@@ -42,9 +42,7 @@ def main() -> int:
         parser.error(f"--count: must be an integer >= 1, got {options.count}")
     for item in options.items:
         if not (item / RUNS_FILE).exists():
-            parser.error(
-                f"ITEM: no {RUNS_FILE} in {item}; allowed: folders outputs/paper/*/* with one"
-            )
+            parser.error(f"ITEM: no {RUNS_FILE} in {item}; allowed: a folder that has one")
     stored = [run for item in options.items for run in read_results(item)]
     lines = []
     for row in random.Random(options.pick).sample(stored, min(options.count, len(stored))):
@@ -65,25 +63,17 @@ def rerun(row: Run, out: Path) -> Run:
 @cache
 def here_commit() -> str:
     """The commit of the code, `-dirty` if it is changed."""
-    call = [
-        "git",
-        "-C",
-        str(Path(__file__).parent),
-        "describe",
-        "--always",
-        "--dirty",
-        "--abbrev=12",
-    ]
+    call = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     return subprocess.run(call, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def setting_of(row: Run, stored: list[Run]) -> list[float]:
-    """Returns of the rows that differ from a row in the seed only."""
-    return [run.final_value for run in stored if run.overrides == row.overrides]
+    """Returns of the other rows that differ from a row in the seed only."""
+    return [r.final_value for r in stored if r.overrides == row.overrides and r.seed != row.seed]
 
 
 def compared(row: Run, again: Run, seeds: list[float]) -> list[str]:
-    """The cells of a row; `seeds` are the returns of its setting."""
+    """The cells of a row; `seeds` are the returns of the other seeds."""
     was, now = row.final_value, again.final_value
     mean, half = mean_ci(seeds)
     near = abs(now - mean) <= half * np.sqrt(len(seeds) + 1)  # of one run, not of the mean

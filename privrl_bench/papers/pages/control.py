@@ -90,8 +90,7 @@ def tasks() -> tuple[Task, ...]:
 
 def epsilon_of(runs: Group) -> float:
     """The epsilon that was asked for."""
-    words = dict(word.split("=", 1) for word in runs[0].overrides)
-    return float(words["privacy.epsilon"])
+    return float(dict(word.split("=", 1) for word in runs[0].overrides)["privacy.epsilon"])
 
 
 def _median(runs: Group) -> str:
@@ -125,12 +124,7 @@ def _of_ppo(task: Task, runs: Group) -> str:
 @block("readme")
 def _readme() -> str:
     """One row for each task and epsilon."""
-    rows = [
-        (task, runs)
-        for task in tasks()
-        for runs in reversed(task.private)
-        if epsilon_of(runs) in _OF_README
-    ]
+    rows = [(task, runs) for task in tasks() for runs in reversed(task.private)]
     columns: dict[str, Callable[..., str]] = {
         "epsilon": lambda task, runs: spent(runs),
         "users of a run": lambda task, runs: users(runs),
@@ -141,7 +135,7 @@ def _readme() -> str:
         "PPO": lambda task, runs: _returns(task, task.ppo),
         "of PPO": _of_ppo,
     }
-    return _table(rows, columns)
+    return _table([row for row in rows if epsilon_of(row[1]) in _OF_README], columns)
 
 
 @block(CONTROL)

@@ -72,6 +72,20 @@ def _learner_check() -> str:
     return runs_table("task", by_task(grouped(stored("dppg/learner_check"), key)), columns)
 
 
+@block("dppg/fig1")
+def _regret() -> str:
+    """Regret on RiverSwim, with the median in brackets: a row for each setting of a p."""
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    for line in committed("dppg/fig1"):
+        name, _, p = line["panel"].partition(", p = ")
+        regret = f"{line['regret']} ({line['median regret']})"
+        cells.setdefault((p, line["line"]), {})[name] = regret
+    names = ("DPPG-KL", "DPPG-L2", "UCB-VI")
+    found = sorted(cells.items(), key=lambda one: one[0][0])
+    lines = [[*key, *(of.get(name, "") for name in names)] for key, of in found]
+    return compact(["p", "setting", *names], without_repeats(lines))
+
+
 # --- language models
 
 _TEXT = "dppg_text/sentiment_small/"
