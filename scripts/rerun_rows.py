@@ -75,7 +75,7 @@ def setting_of(row: Run, stored: list[Run]) -> list[float]:
 def compared(row: Run, again: Run, seeds: list[float]) -> list[str]:
     """The cells of a row; `seeds` are the returns of the other seeds."""
     was, now = row.final_value, again.final_value
-    mean, half = mean_ci(seeds)
+    mean, half = mean_ci(seeds) if seeds else (np.nan, np.nan)  # of one seed: equal or not
     near = abs(now - mean) <= half * np.sqrt(len(seeds) + 1)  # of one run, not of the mean
     result = "equal" if now == was else "inside" if near else "differs"
     if again.digest != row.digest:

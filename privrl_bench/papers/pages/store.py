@@ -211,7 +211,7 @@ def without_repeats(lines: list[list[str]]) -> list[list[str]]:
 
 
 def committed(item: str, **wanted: str) -> list[dict[str, str]]:
-    """Lines of an item's table.md with these cells; for items whose runs were not kept."""
+    """Lines of an item's table.md with these cells."""
     lines = parsed((STORE / item / "table.md").read_text())
     return [one for one in lines if all(one[key] == value for key, value in wanted.items())]
 
