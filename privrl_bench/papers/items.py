@@ -51,7 +51,7 @@ class Kind:
         draw: Draws the figure from runs, to a path; None: it is drawn from its table.
         numbers: Returns (head, lines) of its table.
         within: Whether it shows evaluations within runs.
-        keep: Writes what is kept of each run in place of `runs.csv`; None if that is kept.
+        keep: Writes what is kept of each run in place of its curve; None if that is kept.
         of: What the other functions get of the runs of each setting.
         of_table: Draws it from the lines of its table, where runs were not kept; None: it cannot be.
     """
@@ -128,7 +128,7 @@ class PaperFigure(Item):
 
     @property
     def small(self) -> bool:
-        """Whether little of each run is kept, and no `runs.csv`."""
+        """Whether curves are kept as means of ten episodes."""
         return KINDS[self.kind].keep is not None
 
     def not_drawn(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from reporting.fake_runs import write_run
@@ -37,7 +38,7 @@ def test_collected_results_are_a_table_of_finished_runs(tmp_path, monkeypatch):
         call(monkeypatch, "--item", "outputs/paper/dp-rl/fig3-smoke")
 
 
-def test_of_runs_until_a_task_is_solved_little_is_kept(tmp_path, monkeypatch):
+def test_of_runs_until_a_task_is_solved_curves_are_kept_as_means(tmp_path, monkeypatch):
     words = ["algo=reinforce", "+paper=reinforce", "privacy=none", "eval.solved=475"]
     setting = Setting("cartpole", tuple(words), 2)
     facts = {"window": 2, "target": 300, "held": 500, "episodes": 11}
@@ -47,21 +48,21 @@ def test_of_runs_until_a_task_is_solved_little_is_kept(tmp_path, monkeypatch):
     for part, seed in (("one", 0), ("two", 1)):  # trained in two places
         write_run(tmp_path / part / setting.key(seed), seed=seed, final=500.0)
 
-    def collect(*arguments):
-        call(monkeypatch, *arguments)
-
+    collect = partial(call, monkeypatch)
     roots, folder = [tmp_path / "one", tmp_path / "two"], tmp_path / "fig2"
     collect(*roots, "--item", folder)
     made = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert {"table.md", "returns.csv.gz"} < set(made)
-    assert len(made) == 3  # and one of figure.svg and figure.png
+    assert {"table.md", "runs.csv", "returns.csv.gz"} < set(made)
+    assert len(made) == 4  # and one of figure.svg and figure.png
     assert len(read_returns(folder)) == 2
     for words in (["--item", folder], [roots[1], roots[0], "--item", folder]):  # nothing changes
         collect(*words)
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == made
-    with pytest.raises(SystemExit, match="seed 0 of CartPole, no noise is in two of the folders"):
+    with pytest.raises(SystemExit, match="seed=0 is in two of the folders"):
         collect(roots[0], roots[0], "--item", folder)
     with pytest.raises(SystemExit, match="no finished run"):
+        collect(tmp_path, "--item", folder)
+    with pytest.raises(SystemExit, match="2"):
         collect(tmp_path / "three", "--item", folder)
     collect(roots[1], "--item", folder)  # later the other seed
     assert [run.seed for run in read_returns(folder)] == [1]
@@ -69,7 +70,6 @@ def test_of_runs_until_a_task_is_solved_little_is_kept(tmp_path, monkeypatch):
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == made
     with pytest.raises(SystemExit, match="or in the store already"):
         collect(roots[0], "--item", folder, "--add")
-
     item = replace(item, kind="boxes", facts=facts | {"kept": "fig2"})  # shares the runs
     collect("--item", tmp_path / "fig3")
     assert (tmp_path / "fig3" / "table.md").read_bytes() == made["table.md"]

@@ -13,8 +13,8 @@ from these, table.md and figure.svg or figure.png, whichever is smaller. Without
 are made from the existing store.
 
 Figures of hundreds of runs until a task is solved (`dp-rl`) are made from returns.csv.gz, which has the returns
-of each run as means of ten episodes. Items that share runs have one store, in the folder of the item that
-`kept` or `like` names in the paper's file.
+of each run as means of ten episodes, in place of curves.csv.gz. Items that share runs have one store, in the
+folder of the item that `kept` or `like` names in the paper's file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,8 +91,8 @@ def collect(roots: list[Path], folder: Path, seeds: int | None, add: bool = Fals
     if found:
         check_own(folder, found[1])
         settings = found[1].settings()
-        keys = {setting.key(seed) for setting in settings for seed in setting.each_seed()}
-        runs = {key: run for key, run in runs.items() if key in keys}
+        keys = [setting.key(seed) for setting in settings for seed in setting.each_seed()]
+        runs = {key: runs[key] for key in keys if key in runs}
         scores = trivial_scores(found[1])
         if scores:
             folder.mkdir(parents=True, exist_ok=True)
@@ -103,12 +102,19 @@ def collect(roots: list[Path], folder: Path, seeds: int | None, add: bool = Fals
             f"error: no finished run of {folder.name} in {', '.join(map(str, roots))}; give the folder `runs` "
             "of a reproduction, and name the item <item>-<scale> unless the scale is paper"
         )
+    if small := small_item(folder, seeds):
+        rows = read_returns(folder) if kept else []
+        rows += [run for root in roots for run in kept_runs(small, finished_runs(root, small))]
+        rows = rows_of(small, by_setting(small, sorted(rows, key=lambda run: run.seed)))
+        folder.mkdir(parents=True, exist_ok=True)
+        write_returns(rows, folder)
+        runs = {key: replace(run, metrics=[]) for key, run in runs.items()}
     write_results(runs, folder)
     return len(runs)
 
 
 def small_item(folder: Path, seeds: int | None = None) -> PaperFigure | None:
-    """The figure, if it is one of those with runs of which little is kept."""
+    """The figure, if it is one of those with runs whose curves are kept as means."""
     found = paper_item(folder, seeds)
     if found and isinstance(found[1], PaperFigure) and found[1].small and found[1].settings():
         return found[1]
@@ -127,23 +133,6 @@ def check_own(folder: Path, item: Item) -> None:
     """Raise SystemExit if the runs of an item are kept with another one."""
     if (store := kept_in(folder, item)) != folder:
         raise SystemExit(f"error: the runs of {folder.name} are kept in {store}; collect that item")
-
-
-def collect_small(roots: list[Path], folder: Path, item: PaperFigure, add: bool) -> int:
-    """Write returns.csv.gz from run folders; with `add`, beside what it has. Returns the number of runs."""
-    check_own(folder, item)
-    rows = read_returns(folder) if add else []
-    rows += [run for root in roots for run in kept_runs(item, finished_runs(root, item))]
-    if not rows:
-        raise SystemExit(f"error: no finished run of {folder.name} in {', '.join(map(str, roots))}")
-    counts = Counter(f"seed {run.seed} of {run.panel}, {run.line}" for run in rows)
-    ((name, count),) = counts.most_common(1)
-    if count > 1:
-        raise SystemExit(f"error: {name} is in two of the folders, or in the store already")
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = rows_of(item, by_setting(item, sorted(rows, key=lambda run: run.seed)))
-    write_returns(rows, folder)
-    return len(rows)
 
 
 def report_small(folder: Path, item: PaperFigure, out: Path) -> None:
@@ -234,11 +223,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, help="instead of the scale's number")
     parser.add_argument("--add", action="store_true", help="keep the runs that the item has")
     options = parser.parse_args()
-    small = small_item(options.item, options.seeds)
-    if small and options.folders:
-        count = collect_small(options.folders, options.item, small, options.add)
-        print(f"{count} runs in {options.item / RETURNS_FILE}")
-    elif options.folders:
+    if missing := [str(one) for one in options.folders if not one.is_dir()]:
+        parser.error(f"DIR: no folder {missing[0]}")
+    if options.folders:
         count = collect(options.folders, options.item, options.seeds, options.add)
         print(f"{count} runs in {options.item / RUNS_FILE}")
     report(options.item, options.item)
