@@ -93,17 +93,17 @@ def nearest(
 ) -> list[Measured]:
     """Results with a formal guarantee of the same algorithm and environment, the nearest epsilon first.
 
-    Among epsilons that are within 5 % of each other, settings that agree with the plan come first.
+    Results for an adjacency for which the plan has no epsilon are left out: they cannot be compared. Among
+    epsilons that are within 5 % of each other, settings that agree with the plan come first.
 
     Args:
         algo: name of the algorithm.
         env: `EnvConfig.label`.
-        epsilons: adjacency (zero_out, ..) -> epsilon of the plan, its own first.
+        epsilons: adjacency (zero_out, ..) -> epsilon of the plan.
         settings: dotted key -> value of the plan.
         folder: the store.
         most: number of results.
     """
-    own = next(iter(epsilons.values()))
     ranked: list[tuple[tuple[float, ...], str, Measured]] = []
     groups: dict[tuple[str, str, str], list[dict[str, str]]] = {}
     for item, row in stored_rows(folder, algo=algo, env=env, status="formal"):
@@ -112,7 +112,7 @@ def nearest(
         one = _measured(item, rows)
         if one is None:
             continue
-        planned = epsilons.get(one.adjacency.replace("-", "_"), own)
+        planned = epsilons.get(one.adjacency.replace("-", "_"), math.inf)  # other neighbours: none
         if not 0.0 < planned < math.inf:
             continue
         distance = abs(math.log(one.epsilon / planned))

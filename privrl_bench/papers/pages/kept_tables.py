@@ -156,19 +156,6 @@ def workers() -> str:
     return compact(["", "steps/s, one worker", "two workers", "ratio"], lines)
 
 
-def speed() -> str:
-    """Steps per second of training, and the ratio to a plain Gymnasium loop."""
-    speeds = json.loads((STORE / "speed" / "speed.json").read_text())["speeds"]
-    found = {env: speeds[env]["dppg"] for env in ("cartpole", "hopper", "halfcheetah")}
-    rate = {env: f"{one['steps_per_second']:,.0f}" for env, one in found.items()}
-    ratio = {env: f"{one['ratio']:.2f}" for env, one in found.items()}
-    return (
-        f"CartPole {rate['cartpole']} steps/s; Hopper {rate['hopper']}, {ratio['hopper']} times the "
-        "rate of stepping the same environments in a plain Gymnasium loop without learning; "
-        f"HalfCheetah {rate['halfcheetah']}, {ratio['halfcheetah']} times."
-    )
-
-
 def speeds() -> str:
     """Steps per second of environments alone and in training, with their ratios."""
     data = json.loads((STORE / "speed" / "speed.json").read_text())["speeds"]
@@ -187,7 +174,6 @@ def speeds() -> str:
 
 
 BLOCKS |= {
-    "speed/summary": speed,
     "speed/environments": speeds,
     "scaling/workers": workers,
 }

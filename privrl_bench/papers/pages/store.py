@@ -119,7 +119,9 @@ def users_of(run: Run) -> int:
 
 
 def users(runs: Group) -> str:
-    """Number of users of a run that uses each once, `-` of other runs."""
+    """Number of users who are used once, or of whom each round draws some; `-` of other runs."""
+    if drawn := runs[0].config["privacy"].get("population"):
+        return f"{drawn:,}"
     unit = str(runs[0].summary["guarantee"]["unit"])
     return f"{users_of(runs[0]):,}" if unit.endswith("used once") else ABSENT
 
