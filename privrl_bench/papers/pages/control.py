@@ -33,7 +33,7 @@ from privrl_bench.papers.pages.store import (
 )
 from privrl_bench.reporting.table_writer import compact
 
-CONTROL = "dppg/control"
+CONTROL, DPSGD = "dppg/control", "dppg/dpsgd"
 PAIR = ("acrobot", "dosing0")  # panels of README.md and the home page
 _OF_README = (0.1, 1.0, 4.0)  # epsilons
 _FAR = 0.25  # seeds that differ by more of the way from random actions to PPO: median and IQM, too
@@ -64,9 +64,9 @@ class Task:
 
 
 @cache
-def described() -> PaperFigure:
+def described(name: str = CONTROL) -> PaperFigure:
     """The item in dppg.yaml."""
-    item = items.paper("dppg").item("control", "paper")
+    item = items.paper("dppg").item(name.partition("/")[2], "paper")
     assert isinstance(item, PaperFigure)
     return item
 
@@ -174,6 +174,22 @@ def _noise() -> str:
             shown += f" ({low:,.{digits}f} to {high:,.{digits}f})"
         parts.append(shown)
     return ", ".join(parts)
+
+
+@block(DPSGD)
+def _dpsgd() -> str:
+    """DPPG beside DP-SGD on the policy gradient, by user."""
+    item = described(DPSGD)
+    runs = finished_runs(STORE / DPSGD, item)
+    columns = {"epsilon": spent, "users of a run": users, "steps": steps, "return": interval}
+    lines = [
+        [panel.label, line.label, *(show(runs[one]) for show in columns.values())]
+        for panel in item.panels
+        for line in panel.lines
+        for one in line.settings
+        if len(runs[one]) == one.seeds
+    ]
+    return compact(["task", "method", *columns], without_repeats(lines))
 
 
 def draw_pair(path: Path) -> Path:
