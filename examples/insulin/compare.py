@@ -2,7 +2,7 @@
 
     python compare.py --scale smoke     # minutes, one seed, few users: shows that everything runs
     python compare.py --scale rules     # seconds: the rules only, on the days of `paper`
-    python compare.py --scale paper     # half an hour on a core: five seeds, up to 10,000 users
+    python compare.py --scale paper     # more than an hour on a core: five seeds, up to 10,000 users
 
 All policies are evaluated on the same patients and days, without random actions. Written: `results.csv` (a row
 for each rule and run, with its intervals over days), and `results.png` and `.svg`: return against epsilon and
@@ -216,12 +216,16 @@ def read(file: Path) -> dict[tuple[str, ...], dict[str, str]]:
 
 
 def markdown(table: Iterable[dict[str, str]]) -> Iterator[str]:
-    """Yield a line for each controller, users and epsilon: means over seeds, also of the ends of intervals."""
+    """Yield a line for each controller, users and epsilon: means over seeds, also of the ends of intervals.
+
+    The last column has the least and the largest risk index of a seed.
+    """
     groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
     for row in table:
         groups.setdefault(tuple(row[name] for name in KEY[:3]), []).append(row)
-    yield "| controller | users | epsilon | seeds | risk index | 70-180 mg/dl | below 70 | below 54 |"
-    yield "|---" * 8 + "|"
+    named = ("risk index", "70-180 mg/dl", "below 70", "below 54", "risk index of seeds")
+    yield f"| controller | users | epsilon | seeds | {' | '.join(named)} |"
+    yield "|---" * 9 + "|"
     for key, found in groups.items():
         cells = [
             *(part or "-" for part in key),
@@ -233,6 +237,8 @@ def markdown(table: Iterable[dict[str, str]]) -> Iterator[str]:
                 cells.append(f"{mean:.2f} ({low:.2f} to {high:.2f})")
             else:
                 cells.append(f"{100 * mean:.1f} % ({100 * low:.1f} to {100 * high:.1f})")
+        risk = [float(row["risk"]) for row in found]
+        cells.append(f"{min(risk):.2f} to {max(risk):.2f}" if len(risk) > 1 else "-")
         yield f"| {' | '.join(cells)} |"
 
 

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import sys
 import types
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -254,3 +255,9 @@ def test_the_comparison_writes_its_table_and_figure(tmp_path, monkeypatch):
     (folder / "results.csv").write_text("controller,epsilon\n")
     with pytest.raises(SystemExit, match="other columns"):
         compare.main()
+
+
+def test_the_readme_has_the_table_of_the_committed_rows():
+    folder = Path(compare.__file__).parent
+    rows = compare.read(folder / "results" / "policies.csv").values()
+    assert "\n".join(compare.markdown(rows)) in (folder / "README.md").read_text(encoding="utf-8")

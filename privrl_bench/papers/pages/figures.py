@@ -78,7 +78,7 @@ def figures() -> Iterator[Figure]:
     estimators = ROOT / "docs/results/estimators.csv"
     yield Figure("docs/pictures/estimators.svg", (estimators,), _estimators)
     insulin = ROOT / "examples" / "insulin"
-    tables = (insulin / "results" / "insulin.csv",)
+    tables = (insulin / "results" / "policies.csv",)
     yield Figure("examples/insulin/results/insulin.svg", tables, _insulin)
 
 
@@ -142,7 +142,7 @@ def _insulin(out: Path) -> Path:
     sys.path.insert(0, str(ROOT / "examples" / "insulin"))
     import compare
 
-    compare.draw_table(ROOT / "examples" / "insulin" / "results" / "insulin.csv", out / "a.png")
+    compare.draw_table(ROOT / "examples" / "insulin" / "results" / "policies.csv", out / "a.png")
     return out / "a.svg"
 
 
