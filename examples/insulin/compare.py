@@ -25,6 +25,7 @@ import numpy as np
 
 import privrl_bench as pb
 from privrl_bench.composition.compose import compose
+from privrl_bench.functional.statistics import mean_ci
 from privrl_bench.reporting import style
 from privrl_bench.training.provenance import provenance
 from privrl_insulin.baseline import MEASURES, RULES, Controller, evaluate
@@ -216,15 +217,15 @@ def read(file: Path) -> dict[tuple[str, ...], dict[str, str]]:
 
 
 def markdown(table: Iterable[dict[str, str]]) -> Iterator[str]:
-    """Yield a line for each controller, users and epsilon: means over seeds, also of the ends of intervals.
+    """Yield a line for each controller, population and epsilon: means over seeds, also of intervals' ends.
 
-    The last column has the least and the largest risk index of a seed.
+    The last column has the mean risk index with its 95 % interval over seeds (Student's t), and its range.
     """
     groups: dict[tuple[str, ...], list[dict[str, str]]] = {}
     for row in table:
         groups.setdefault(tuple(row[name] for name in KEY[:3]), []).append(row)
-    named = ("risk index", "70-180 mg/dl", "below 70", "below 54", "risk index of seeds")
-    yield f"| controller | users | epsilon | seeds | {' | '.join(named)} |"
+    named = ("risk index", "70-180 mg/dl", "below 70", "below 54", "risk index over seeds")
+    yield f"| controller | population | epsilon | seeds | {' | '.join(named)} |"
     yield "|---" * 9 + "|"
     for key, found in groups.items():
         cells = [
@@ -238,7 +239,9 @@ def markdown(table: Iterable[dict[str, str]]) -> Iterator[str]:
             else:
                 cells.append(f"{100 * mean:.1f} % ({100 * low:.1f} to {100 * high:.1f})")
         risk = [float(row["risk"]) for row in found]
-        cells.append(f"{min(risk):.2f} to {max(risk):.2f}" if len(risk) > 1 else "-")
+        mean, half = mean_ci(risk)
+        ends = f"{mean:.2f} ± {half:.2f} ({min(risk):.2f} to {max(risk):.2f})"
+        cells.append(ends if len(risk) > 1 else "-")
         yield f"| {' | '.join(cells)} |"
 
 
