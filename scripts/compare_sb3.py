@@ -137,7 +137,9 @@ def _markdown(rows: list[dict[str, str]]) -> str:
     for row in rows:
         key = (row["task"], row["algorithm"], row["steps"], row["actions"])
         groups.setdefault(key, {}).setdefault(row["library"], []).append(float(row["return"]))
-    lines = [[*key, *(_cell(own.get(x, [])) for x in LIBRARIES)] for key, own in groups.items()]
+    lines = [
+        [*key, *(_cell(own.get(x, [])) for x in LIBRARIES)] for key, own in sorted(groups.items())
+    ]
     versions = ", ".join(sorted({f"{r['library']} {r['version']}" for r in rows}))
     text = f"""Mean return of {EPISODES} episodes after training ± half width of the 95 % t interval over seeds
 (number of seeds). Each library has its own default hyperparameters. Actions: those of the evaluation, drawn
