@@ -137,12 +137,9 @@ def audit_others() -> str:
 BLOCKS |= {"audit/canary": audit, "audit/others": audit_others}
 
 
-# --- Stable-Baselines3: of scripts/compare_sb3.py
-
-
 @block("checks/sb3")
 def sb3() -> str:
-    """The table that the script wrote."""
+    """The table of scripts/compare_sb3.py."""
     lines = committed("checks/sb3")
     return compact(list(lines[0]), [list(line.values()) for line in lines])
 
