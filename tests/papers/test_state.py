@@ -75,11 +75,9 @@ def test_known_cells_and_totals_are_shown() -> None:
     assert cells["Table 1", "Pendulum, MOPO"].verdict == "above"
     assert cells["Table 1", "Balance, MOPO"].verdict == "below"
     assert cells["Table 6", "HalfCheetah, MOPO"].verdict == "not comparable"
-    swingup = cells["Table 1", "Swingup, PriMORL No Privacy"]
-    assert (swingup.verdict, swingup.seeds) == ("inside", "0 / 5")
+    assert cells["Table 1", "Swingup, PriMORL No Privacy"].seeds == "0 / 5"
     assert "| DPPG | 20 | 11 | 7 | 2 | 0 | 0 |" in state.summary()
-    totals = state.summary().splitlines()[-1].split(" | ")
-    inside, above, below, other, missing = totals[2:7]
+    inside, above, below, other, missing = state.summary().splitlines()[-1].split(" | ")[2:7]
     assert state.sentence() == (
         f"Of 49 cells with a number {inside} are inside the interval that judges them, {above} above it "
         f"and {below} below it; {other} are not comparable, {missing} were not run."
@@ -99,17 +97,20 @@ def test_a_cell_that_only_a_smaller_scale_has_is_not_comparable(monkeypatch) -> 
     assert (found.verdict, found.seeds, found.ours[0]) == ("not comparable", "3", "1")
 
 
-@pytest.mark.parametrize(
-    ("judged", "verdict"), [("not comparable", "not comparable"), ("no run", "not run")]
-)
-def test_a_table_of_other_data_is_not_comparable_where_it_was_run(
-    monkeypatch, judged, verdict
-) -> None:
+@pytest.mark.parametrize("judged", ["not comparable", "no run"])
+def test_a_table_of_other_data_is_not_comparable_where_it_was_run(monkeypatch, judged) -> None:
     line = {"env": "pendulum", "method": "MOPO", "paper": "1 ± 1", "formal": "", "seeds": "3"}
     line |= {"as the paper does it": "1", "verdict": judged}
     monkeypatch.setattr(state, "_compared", lambda paper, item, scale: [line])
-    (found,) = state.numbers("primorl", {"Table 6": {"item": "table6"}})
-    assert found.verdict == verdict
+    found = state.numbers("primorl", {"Table 6": {"item": "table6"}})[0]
+    assert found.verdict == {"no run": "not run"}.get(judged, judged)
+
+
+def test_a_verdict_says_whether_the_intervals_overlap() -> None:
+    one = state.Number("Table 1", "x", "1 ± 1", ("-", "2.4 ± 0.5"), "5", "above")
+    assert state._shown(one) == "above, overlaps"
+    assert state._shown(state.replace(one, ours=("2.6 ± 0.5", ""))) == "above"
+    assert state._shown(state.replace(one, verdict="inside")) == "inside"
 
 
 def stated(monkeypatch, **line: str) -> state.Number:

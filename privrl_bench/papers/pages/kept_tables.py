@@ -10,13 +10,7 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.metrics import shown_epsilon, shown_measured
-from privrl_bench.papers.pages.store import (
-    BLOCKS,
-    STORE,
-    block,
-    committed,
-    selected,
-)
+from privrl_bench.papers.pages.store import BLOCKS, STORE, block, committed, selected
 from privrl_bench.privacy.accounting.cost import ledger_epsilon
 from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.reporting.table_writer import compact
@@ -180,10 +174,7 @@ def speeds() -> str:
     return compact(head, lines)
 
 
-BLOCKS |= {
-    "speed/environments": speeds,
-    "scaling/workers": workers,
-}
+BLOCKS |= {"speed/environments": speeds, "scaling/workers": workers}
 
 
 # --- learning and evaluation from logs: of docs/results/logs.csv

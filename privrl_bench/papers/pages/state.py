@@ -33,6 +33,7 @@ JUDGED = (*GOOD, "below")
 OTHER, NOT_RUN, NO_RESULT = NOT_COMPARABLE, "not run", "no result"
 LESS, NONE = "less", "none"
 _INTERVAL = re.compile(r"(-?[\d.]+) to (-?[\d.]+)")
+_MEAN = re.compile(r"(-?[\d.]+) ± ([\d.]+)")  # and half of its interval
 CLAIMED = ("shown", "in part", "not shown", NOT_RUN)
 Entries = Mapping[str, Any]  # rows of a paper: name of a table or figure -> what is said of it
 
@@ -140,13 +141,8 @@ def interval_of(text: str) -> tuple[float, float] | None:
 def by_our_interval(paper: float, ours: tuple[float, float], better: str) -> str:
     """Judge the number of a paper by our interval for the same statistic.
 
-    Args:
-        paper: The number that is printed.
-        ours: Ends of our interval, which belong to it.
-        better: `less`: a smaller number is better. `none`: no direction is, so that all outside is below.
-
-    Returns:
-        inside: the number is in our interval. above: ours is better by more than the interval. below: worse.
+    `better` is `less`, a smaller number is better, or `none`: no direction is, so that all outside is below.
+    Returns inside; above, if ours is better by more than the interval; or below.
 
     Raises:
         ValueError: Another word for `better`.
@@ -185,11 +181,21 @@ def number_table(paper: str) -> str:
     """Every number of a paper with its verdict, and why it is neither inside nor above."""
     rows = entries(paper)
     lines = [
-        [one.name, one.cell, one.paper, *one.ours, one.seeds, one.verdict, _why(rows, one)]
+        [one.name, one.cell, one.paper, *one.ours, one.seeds, _shown(one), _why(rows, one)]
         for one in numbers(paper, rows)
     ]
     head = ["", "cell", "paper", "as the paper does it", "formal", "seeds", "verdict", "why"]
     return compact(head, without_repeats(lines))
+
+
+def _shown(number: Number) -> str:
+    """The verdict, and whether the paper's interval and ours overlap where it is not inside."""
+    texts = (number.paper, next((one for one in number.ours if one != ABSENT), ABSENT))
+    found = [_MEAN.fullmatch(text) for text in texts]
+    if number.verdict not in JUDGED[1:] or None in found:
+        return number.verdict
+    (paper, its), (mean, ours) = (map(float, one.groups()) for one in found if one)
+    return f"{number.verdict}, overlaps" if abs(paper - mean) <= its + ours else number.verdict
 
 
 def _why(rows: Entries, number: Number) -> str:
