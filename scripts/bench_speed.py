@@ -1,15 +1,13 @@
-"""Speed of training: beside a plain Gymnasium loop, with workers, on a GPU, and of a sweep.
+"""Speed of training: beside a plain Gymnasium loop, with workers, and on a GPU.
 
     python scripts/bench_speed.py speeds [--envs cartpole hopper halfcheetah]
     python scripts/bench_speed.py workers [--envs ...] [words for privrl-bench]
     python scripts/bench_speed.py gpu [--envs ...] [words for privrl-bench]
-    python scripts/bench_speed.py sweep
 
 - speeds: Gymnasium's environments stepped in a plain loop with the actions of an untrained policy, nothing
   learned; our slots stepped in the same way; whole DPPG rounds.
 - workers: whole rounds with one worker and with two. gpu: on one core and on the GPU. Words may name another
   algorithm.
-- sweep: 16 CartPole runs through the command line, as one program and job by job.
 
 Whole rounds have the ledger on disk and no evaluations. Pieces of about `--seconds` alternate. Medians over
 `--repeats` of steps per second and of the ratio to the first are printed; on shared machines ratios of
@@ -20,10 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -39,7 +34,6 @@ from privrl_bench.training.plan import Plan, make_plan
 from privrl_bench.training.trainer import Trainer
 
 FOREVER = "total_steps=1_000_000_000"
-SWEEP = ("privacy.z=1,3", "seed=range(8)", "total_steps=200_000", "log.progress=false")
 
 
 class BareLoop:
@@ -153,68 +147,31 @@ def loops_of(what: str, env: str, words: list[str], folder: Path) -> dict[str, A
     return loops
 
 
-def sweep(repeats: int) -> dict[str, Any]:
-    """Wall seconds of the same jobs through the command line: as one program, and one at a time."""
-    ways = {"one program": [], "one at a time": ["hardware.max_replicas=1", "hardware.workers=1"]}
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    steps = 0
-    for _ in range(repeats):
-        for name, extra in ways.items():
-            with tempfile.TemporaryDirectory() as folder:
-                words = ["-m", "algo=dppg", "env=cartpole", *SWEEP, *extra]
-                start = time.perf_counter()
-                done = subprocess.run(
-                    [sys.executable, "-m", "privrl_bench.cli.train", *words],
-                    cwd=folder,
-                    env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])},
-                    capture_output=True,
-                    text=True,
-                )
-                seconds[name].append(time.perf_counter() - start)
-                if done.returncode:
-                    raise RuntimeError(done.stdout + done.stderr)
-                ended = Path(folder).rglob("summary.json")
-                steps = sum(json.loads(path.read_text())["steps"] for path in ended)
-    faster = [b / a for a, b in zip(*seconds.values(), strict=True)]
-    return {
-        "words": list(SWEEP),
-        "cores": len(os.sched_getaffinity(0)),
-        "steps": steps,
-        "seconds": {name: statistics.median(found) for name, found in seconds.items()},
-        **ratio(faster),
-    }
-
-
 def main() -> None:
     """Parse, measure, print, write."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("speeds", "workers", "gpu", "sweep"))
+    parser.add_argument("what", choices=("speeds", "workers", "gpu"))
     parser.add_argument("--envs", nargs="+", default=["cartpole", "hopper", "halfcheetah"])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0, help="length of one measurement")
     parser.add_argument("--out", type=Path, help="write the numbers as JSON")
     given, words = parser.parse_known_args()
     one_thread()
-    if given.what == "sweep":
-        found = sweep(given.repeats)
-        each = ", ".join(f"{name} {value:.0f} s" for name, value in found["seconds"].items())
-        print(f"{found['steps']} steps on {found['cores']} cores: {each}; {found['ratio']:.2f}")
-    else:
-        found = {}
-        for env in given.envs:
-            with tempfile.TemporaryDirectory() as folder:
-                loops = loops_of(given.what, env, words, Path(folder))
-                found[env] = compared(loops, given.repeats, given.seconds)
-                for loop in loops.values():
-                    if isinstance(loop, Rounds):
-                        loop.close()
-            print(f"{env}: steps/s, and the ratio to the first")
-            for label, row in found[env].items():
-                low, high = row["ratio_range"]
-                speed, middle = row["steps_per_second"], row["ratio"]
-                print(f"  {label:32s} {speed:9.0f}   {middle:6.2f} ({low:.2f} to {high:.2f})")
+    found = {}
+    for env in given.envs:
+        with tempfile.TemporaryDirectory() as folder:
+            loops = loops_of(given.what, env, words, Path(folder))
+            found[env] = compared(loops, given.repeats, given.seconds)
+            for loop in loops.values():
+                if isinstance(loop, Rounds):
+                    loop.close()
+        print(f"{env}: steps/s, and the ratio to the first")
+        for label, row in found[env].items():
+            low, high = row["ratio_range"]
+            speed, middle = row["steps_per_second"], row["ratio"]
+            print(f"  {label:32s} {speed:9.0f}   {middle:6.2f} ({low:.2f} to {high:.2f})")
     if given.out:
         given.out.parent.mkdir(parents=True, exist_ok=True)
         result = {"torch": torch.__version__, given.what: found}

@@ -48,20 +48,16 @@ def _logs(config, spec, policy: FixedPolicy, who: np.ndarray, seed: int) -> pa.T
     rng = np.random.default_rng([seed, len(who), int(who[0])])
     going, rows, now, offered = np.ones(len(who), bool), [], obs.copy(), np.zeros(0)
 
-    def act(_: np.ndarray, t: int) -> np.ndarray:
-        nonlocal offered, now
-        now = obs.copy()
-        offered = policy.probabilities(torch.from_numpy(now)).numpy()
-        return choose(offered, rng.random(len(who)))
-
     actions = np.zeros(0)
 
-    def kept(going: np.ndarray, t: int) -> np.ndarray:
-        nonlocal actions
-        actions = act(going, t)
+    def act(_: np.ndarray, t: int) -> np.ndarray:
+        nonlocal actions, offered, now
+        now = obs.copy()
+        offered = policy.probabilities(torch.from_numpy(now)).numpy()
+        actions = choose(offered, rng.random(len(who)))
         return actions
 
-    for step in rollout(slots, obs, going, kept, spec.max_episode_steps):
+    for step in rollout(slots, obs, going, act, spec.max_episode_steps):
         on = np.flatnonzero(step.acted)
         names = [f"o{d}" for d in range(spec.obs_dim)]
         last = step.t == spec.max_episode_steps - 1

@@ -37,17 +37,6 @@ def test_bench_speed_compares_speeds_with_a_plain_loop(tmp_path, monkeypatch, ca
 
 
 @pytest.mark.slow
-def test_bench_speed_compares_a_sweep_with_single_runs(tmp_path, monkeypatch, capsys):
-    real = load("bench_speed")
-    monkeypatch.setattr(real, "SWEEP", ("seed=0,1", "total_steps=8192", "log=none"))
-    words = ["bench_speed", "sweep", "--repeats", "1", "--out", str(tmp_path / "a.json")]
-    monkeypatch.setattr(sys, "argv", words)
-    real.main()
-    assert json.loads((tmp_path / "a.json").read_text())["sweep"]["steps"] == 2 * 8192
-    assert "one at a time" in capsys.readouterr().out
-
-
-@pytest.mark.slow
 def test_bench_speed_compares_workers_on_any_algorithm(tmp_path, monkeypatch):
     words = ("--envs", "cartpole", "--repeats", 1, "--seconds", 0.05, "--out", tmp_path / "a.json")
     more = ("env.user_steps=16", "privacy.users_per_round=4")

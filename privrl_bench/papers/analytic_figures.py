@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections import Counter
@@ -49,17 +48,11 @@ def draw_accounting(picture: Any, runs: Runs, path: Path) -> None:
         legend(places)
 
 
-@functools.cache
-def most_rounds(budget: float, z: float, q: float, delta: float, accountant: str, most: int) -> int:
-    """Largest number of Poisson-sampled Gaussian rounds within a budget, at most `most`."""
-    event = ReleaseEvent("gaussian", z, "add_or_remove", q, sampling="poisson")
-    return rounds_for(budget, event, delta, accountant, most)
-
-
-def _most_rounds(picture: Any, accountant: str, budget: float, z: float, q: float) -> int | None:
-    """Rounds of one point of a figure; None: more than `facts.most` by PLD, which takes long beyond."""
+def most_rounds(picture: Any, accountant: str, budget: float, z: float, q: float) -> int | None:
+    """Poisson-sampled Gaussian rounds of one point; None: more than `facts.most` by PLD, which takes long."""
     most = int(picture.facts["most"]) if accountant == "pld" else 10**15
-    found = most_rounds(budget, z, q, picture.facts["delta"], accountant, most)
+    event = ReleaseEvent("gaussian", z, "add_or_remove", q, sampling="poisson")
+    found = rounds_for(budget, event, picture.facts["delta"], accountant, most)
     return None if found == most else found
 
 
@@ -96,7 +89,7 @@ def rounds_table(picture: Any, runs: Runs) -> tuple[list[str], list[list[str]]]:
     rates = sorted(facts["q"], reverse=True)
     lines = []
     for target, z, kind in itertools.product(facts["epsilons"], facts["z"], ("rdp", "pld")):
-        found = [_most_rounds(picture, kind, target, z, q) for q in rates]
+        found = [most_rounds(picture, kind, target, z, q) for q in rates]
         shown = [f"over {facts['most']:,.0f}" if one is None else f"{one:,}" for one in found]
         gains = [
             f"{small / large:.3g}" if small and large else ABSENT
@@ -237,11 +230,11 @@ def power(point: Point, grown: str, answer: str, accountant: str) -> float:
     return math.nan
 
 
-@functools.cache
-def relations(grid: tuple[tuple[float, ...], ...]) -> list[Relation]:
+def relations(grid: Mapping[str, Sequence[float]]) -> list[Relation]:
     """All ten pairs, over a grid: values of delta, sigma, T and n."""
     names = ("delta", "sigma", "T", "n")
-    points = [dict(zip(names, one, strict=True)) for one in itertools.product(*grid)]
+    grids = itertools.product(*(grid[name] for name in names))
+    points = [dict(zip(names, one, strict=True)) for one in grids]
     found = []
     for pair in itertools.combinations(QUANTITIES, 2):
         answer, grown = sorted(pair, key=_EASY.index)
@@ -253,15 +246,10 @@ def relations(grid: tuple[tuple[float, ...], ...]) -> list[Relation]:
     return found
 
 
-def _of(picture: Any) -> list[Relation]:
-    facts = picture.facts
-    return relations(tuple(tuple(facts[name]) for name in ("delta", "sigma", "T", "n")))
-
-
 def sign_table(picture: Any, runs: Runs) -> tuple[list[str], list[list[str]]]:
     """(head, lines): each pair with the signs and powers of theorem 1 and of the accountants."""
     lines = []
-    for one in _of(picture):
+    for one in relations(picture.facts):
         ours = [one.powers[kind] for kind in ACCOUNTANTS]
         signs = [one.sign([one.theorem()]), *map(one.sign, ours)]
         verdict = "agrees" if one.agrees() else "differs"

@@ -63,16 +63,12 @@ def spread_of(runs: Sequence[Run], metric: str) -> Spread:
 
 
 def draw_errors(picture: Any, rows: Sequence[Mapping[str, str]], path: Path) -> None:
-    """Mean with a bar of one standard deviation, from the lines of the item's table.
-
-    The table may have been written before a panel was split: then its label is the first part of the panel's.
-    """
-    names, panels = {row["panel"] for row in rows}, []
+    """Mean with a bar of one standard deviation, from the lines of the item's table."""
+    panels = []
     for panel in picture.panels:
-        name = max((one for one in names if panel.label.startswith(one)), key=len, default="")
         found = []
         for line in panel.lines:
-            own = [row for row in rows if (row["panel"], row["line"]) == (name, line.label)]
+            own = [row for row in rows if (row["panel"], row["line"]) == (panel.label, line.label)]
             if own:
                 algo = next(w[5:] for w in line.settings[0].words if w.startswith("algo="))
                 mark = LineMark(algo, max(number(row["epsilon"]) for row in own), own[0]["status"])
@@ -100,10 +96,13 @@ def draw_errors(picture: Any, rows: Sequence[Mapping[str, str]], path: Path) -> 
         legend(places)
 
 
-def _error(row: Mapping[str, str]) -> tuple[float, float]:
+def error_of(row: Mapping[str, str]) -> str:
     """Mean and deviation of a line of the table."""
-    text = next(value for key, value in row.items() if key.endswith("mean ± std"))
-    mean, _, deviation = text.partition(" ± ")
+    return next(value for key, value in row.items() if key.endswith("mean ± std"))
+
+
+def _error(row: Mapping[str, str]) -> tuple[float, float]:
+    mean, _, deviation = error_of(row).partition(" ± ")
     return number(mean), number(deviation)
 
 

@@ -29,7 +29,6 @@ from privrl_bench.privacy.rules import rules
 from privrl_bench.reporting import page
 from privrl_bench.reporting.run_loader import by_key
 from privrl_bench.reporting.runs import Run, Runs
-from privrl_bench.reporting.style import MOST_LINES
 from privrl_bench.reporting.table_writer import aligned, csv_text, parsed, write_table
 
 _EPISODES = 100  # of a policy that does not learn
@@ -67,7 +66,7 @@ class Kind:
 _SOLVED: dict[str, Any] = {"keep": convergence.keep, "of": convergence.kept}
 KINDS = {
     "curves": Kind(run_figures.draw_curves),
-    "regret": Kind(run_figures.draw_regret, of_table=run_figures.draw_final_regret),
+    "regret": Kind(run_figures.draw_regret),
     "epsilon": Kind(run_figures.draw_epsilon, within=False),
     "swept": Kind(run_figures.draw_swept, run_figures.swept_table, within=False),
     "spent": Kind(run_figures.draw_spent),
@@ -131,15 +130,6 @@ class PaperFigure(Item):
         """Whether curves are kept as means of ten episodes."""
         return KINDS[self.kind].keep is not None
 
-    def not_drawn(self) -> str:
-        """Why there is no figure: a panel has too many lines to be read; empty if there is one."""
-        many = [panel for panel in self.panels if len(panel.lines) > MOST_LINES]
-        return "".join(
-            f"No figure: the panel {panel.label} has {len(panel.lines)} lines, at most {MOST_LINES} can be "
-            "read; split it."
-            for panel in many[:1]
-        )
-
     def table_text(self, head: list[str], lines: list[list[str]]) -> str:
         """Text of `table.md`."""
         return f"# {self.title}\n\n{aligned(head, lines)}\n"
@@ -153,20 +143,16 @@ class PaperFigure(Item):
         return draw is not None
 
     def write(self, out: Path, runs: Runs, trivial: Mapping[str, str]) -> list[str]:
-        """Draw `figure.png` and `figure.svg`, unless `not_drawn`, and write the numbers behind them."""
+        """Draw `figure.png` and `figure.svg`, and write the numbers behind them."""
         kind, path, parts = KINDS[self.kind], out / "figure.png", list[str]()
         shown = kind.of(self, runs)
         head, lines = kind.numbers(self, shown)
-        if reason := self.not_drawn():
-            print(reason)
-            parts.append(page.paragraph(reason))
-        else:
-            if kind.draw is not None:
-                kind.draw(self, shown, path)
-            elif kind.of_table is not None:
-                kind.of_table(self, parsed(aligned(head, lines)), path)
-            caption = self.facts.get("caption") or run_figures.caption(runs)
-            parts.append(page.picture(self.title, path, caption))
+        if kind.draw is not None:
+            kind.draw(self, shown, path)
+        elif kind.of_table is not None:
+            kind.of_table(self, parsed(aligned(head, lines)), path)
+        caption = self.facts.get("caption") or run_figures.caption(runs)
+        parts.append(page.picture(self.title, path, caption))
         if kind.keep:
             kind.keep(self, shown, out)
         if lines:

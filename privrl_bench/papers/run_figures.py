@@ -12,10 +12,8 @@ import numpy as np
 
 from privrl_bench.functional.statistics import mean_ci
 from privrl_bench.papers.paper_item import Line, epsilon_of, mean_of, status_of
-from privrl_bench.reporting.runs import ENVIRONMENT_STEPS, Run, Runs, number
+from privrl_bench.reporting.runs import ENVIRONMENT_STEPS, Run, Runs
 from privrl_bench.reporting.style import (
-    DASHES,
-    LineMark,
     Look,
     curve,
     cut,
@@ -25,7 +23,6 @@ from privrl_bench.reporting.style import (
     figure,
     legend,
     level,
-    looks,
     looks_of_panels,
     returns_of,
     steps_axis,
@@ -232,35 +229,3 @@ def draw_swept(picture: Any, runs: Runs, path: Path) -> None:
             draw_points(axes, one, _of_key(one.line, key, runs))
         axes.set_xlabel(key.rpartition(".")[2])
         axes.set_ylabel("final return")
-
-
-def draw_final_regret(picture: Any, rows: Sequence[Mapping[str, str]], path: Path) -> None:
-    """Final regret of each line of a table: mean with its interval, and median."""
-    names = list(dict.fromkeys(row["panel"] for row in rows))
-    with figure(path, len(names), vector=True, row_height=2.4) as places:
-        for axes, name in zip(places, names, strict=True):
-            own = sorted((r for r in rows if r["panel"] == name), key=lambda r: _method(r["line"]))
-            marks = [LineMark(_method(r["line"]), number(r["epsilon"]), r["status"]) for r in own]
-            for at, (row, look) in enumerate(zip(own, looks(marks), strict=True)):
-                mean, half = (float(x) for x in row["regret"].split(" ± "))
-                drawn: Any = {"color": look.colour}
-                axes.plot([mean - half, mean + half], [at, at], look.dash, **drawn)
-                axes.plot([mean], [at], look.marker, **drawn)
-                axes.plot([float(row["median regret"])], [at], "|", markersize=6, **drawn)
-            first = axes is places[0]
-            axes.set_yticks(range(len(own)), [row["line"] if first else "" for row in own])
-            axes.invert_yaxis()
-            axes.set_xlim(left=0)
-            axes.set_xlabel("final regret")
-            axes.set_title(name)
-        for status in ("formal", "heuristic", "none"):
-            shown = "not private" if status == "none" else status
-            places[0].plot([], [], color="0.3", linestyle=DASHES[status], label=f"mean, {shown}")
-        places[0].plot([], [], "|", markersize=6, color="0.3", label="median")
-        legend(places)
-
-
-def _method(line: str) -> str:
-    """Algorithm of a line, from its label: "UCB-VI, tree, epsilon 1" is ucbvi."""
-    name = line.partition(",")[0].partition(" ")[0].lower()
-    return name.replace("ucb-vi", "ucbvi").replace("-", "_")

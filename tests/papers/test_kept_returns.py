@@ -81,7 +81,8 @@ def test_our_interval_judges(paper, ours, better, verdict) -> None:
 
 def test_intervals_of_tables_are_read_and_other_words_refused() -> None:
     assert interval_of("0.498 to 0.731") == (0.498, 0.731)
-    assert interval_of("-") is None
+    with pytest.raises(ValueError, match="float"):
+        interval_of("-")
     with pytest.raises(ValueError, match="better: more"):
         by_our_interval(1, (0, 2), "more")
 

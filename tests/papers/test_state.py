@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 
@@ -85,23 +86,11 @@ def test_known_cells_and_totals_are_shown() -> None:
     assert "| Figure 1 | REINFORCE, without noise | 180 | " in state.number_table("dp-rl")
 
 
-def test_a_cell_that_only_a_smaller_scale_has_is_not_comparable(monkeypatch) -> None:
-    def compared(paper: str, item: str, scale: str) -> list[dict[str, str]]:
-        ran = scale == "short"
-        line = {"env": "pendulum", "method": "MOPO", "paper": "1 ± 1", "formal": ""}
-        line |= {"as the paper does it": "1" if ran else "-", "seeds": "3" if ran else "0"}
-        return [line | {"verdict": "inside" if ran else "no run"}]
-
-    monkeypatch.setattr(state, "_compared", compared)
-    (found,) = state.numbers("primorl", {"Table 1": {"item": "table1"}})
-    assert (found.verdict, found.seeds, found.ours[0]) == ("not comparable", "3", "1")
-
-
 @pytest.mark.parametrize("judged", ["not comparable", "no run"])
 def test_a_table_of_other_data_is_not_comparable_where_it_was_run(monkeypatch, judged) -> None:
     line = {"env": "pendulum", "method": "MOPO", "paper": "1 ± 1", "formal": "", "seeds": "3"}
     line |= {"as the paper does it": "1", "verdict": judged}
-    monkeypatch.setattr(state, "_compared", lambda paper, item, scale: [line])
+    monkeypatch.setattr(state, "comparison", lambda *_: (list(line), [list(line.values())]))
     found = state.numbers("primorl", {"Table 6": {"item": "table6"}})[0]
     assert found.verdict == {"no run": "not run"}.get(judged, judged)
 
@@ -109,30 +98,29 @@ def test_a_table_of_other_data_is_not_comparable_where_it_was_run(monkeypatch, j
 def test_a_verdict_says_whether_the_intervals_overlap() -> None:
     one = state.Number("Table 1", "x", "1 ± 1", ("-", "2.4 ± 0.5"), "5", "above")
     assert state._shown(one) == "above, overlaps"
-    assert state._shown(state.replace(one, ours=("2.6 ± 0.5", ""))) == "above"
-    assert state._shown(state.replace(one, verdict="inside")) == "inside"
+    assert state._shown(replace(one, ours=("2.6 ± 0.5", ""))) == "above"
+    assert state._shown(replace(one, verdict="inside")) == "inside"
 
 
 def stated(monkeypatch, **line: str) -> state.Number:
     """The first stated number of dp-rl, with these cells in our table."""
     monkeypatch.setattr(state, "committed", lambda item, **where: [line])
-    return state.numbers("dp-rl", {"Figure 1": {"lacking": "not kept [x](y)"}})[0]
+    return state.numbers("dp-rl", {"Figure 1": {}})[0]
 
 
-def test_a_number_without_an_interval_is_judged_by_ours_where_that_was_kept(monkeypatch) -> None:
-    old = stated(monkeypatch, median="156", runs="100")
-    assert (old.verdict, old.ours[0], old.why) == ("not comparable", "156", "not kept [x](y)")
+def test_a_number_without_an_interval_is_judged_by_ours(monkeypatch) -> None:
     new = {"median": "156", "runs": "100", "single runs, 95 %": "50 to 400"}
     inside = stated(monkeypatch, **new)
-    assert (inside.verdict, inside.ours[0], inside.why) == ("inside", "156 (50 to 400)", "")
+    assert (inside.verdict, inside.ours[0]) == ("inside", "156 (50 to 400)")
     assert stated(monkeypatch, **new | {"single runs, 95 %": "50 to 170"}).verdict == "above"
     assert stated(monkeypatch, **new | {"single runs, 95 %": "190 to 400"}).verdict == "below"
 
 
-def test_a_reason_is_needed_for_below_and_for_what_was_not_kept(monkeypatch) -> None:
-    number = state.Number("Figure 1", "x", "1", ("2", ""), "1", "below")
-    check = state._cell_problems
-    assert check("dp-rl", {}, [number]) == ["x: no reason"]
-    lacking = state.replace(number, verdict="not comparable", why="no link")
-    assert check("dp-rl", {}, [lacking]) == ["x: a reason without a link"]
-    assert check("dp-rl", {}, [state.replace(lacking, why="[x](y)")]) == []
+def test_a_reason_with_a_link_is_needed_for_below() -> None:
+    check, cells = (
+        state._cell_problems,
+        [state.Number("Figure 1", "x", "1", ("2", ""), "1", "below")],
+    )
+    assert check("dp-rl", {}, cells) == ["x: no reason"]
+    assert check("dp-rl", {"cells": {"x": "no link"}}, cells) == ["x: a reason without a link"]
+    assert check("dp-rl", {"cells": {"x": "[x](y)"}}, cells) == []

@@ -9,7 +9,6 @@ import numpy as np
 
 from privrl_bench.papers.items import finished_runs, read_trivial
 from privrl_bench.papers.pages.store import (
-    BLOCKS,
     STORE,
     TASKS,
     Group,
@@ -156,11 +155,12 @@ def _by_epsilon() -> str:
 NOISES = ("independent noise", "correlated noise")
 
 
-def beside(item: str, prefix: str = "") -> str:
-    """Final return with either noise, by environment and z, where one of them is correlated."""
+@block("dppg/correlated-fig2")
+def _beside() -> str:
+    """Final return of formal runs with either noise, by task and z, where one of them is correlated."""
     found = {
-        (line["panel"], line["z"], line["line"].removeprefix(prefix)): line
-        for line in committed(item)
+        (line["panel"], line["z"], line["line"].removeprefix("formal, ")): line
+        for line in committed("dppg/fig2")
     }
     rows = []
     for (panel, z, name), line in found.items():
@@ -168,8 +168,3 @@ def beside(item: str, prefix: str = "") -> str:
             both = [found.get((panel, z, noise), {}).get("return", "") for noise in NOISES]
             rows.append([panel, z, line["epsilon"], line["seeds"], *both])
     return compact(["task", "z", "epsilon", "seeds", *NOISES], without_repeats(rows))
-
-
-BLOCKS |= {
-    "dppg/correlated-fig2": lambda: beside("dppg/fig2", "formal, "),
-}

@@ -15,12 +15,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any
 
-import yaml
-
+from privrl_bench.papers.items import paper
 from privrl_bench.papers.pages import collect_results
 from privrl_bench.papers.pages.control import CONTROL, draw_pair
 from privrl_bench.papers.pages.store import ROOT, STORE, chosen
@@ -28,7 +25,6 @@ from privrl_bench.papers.pages.store import ROOT, STORE, chosen
 RECORD = STORE / "figures.csv"
 _COLUMNS = ("figure", "file", "made_from")
 _KINDS = (".svg", ".png")
-_PAPERS = ROOT / "privrl_bench" / "papers"
 
 
 @dataclass(frozen=True)
@@ -69,10 +65,8 @@ def figures() -> Iterator[Figure]:
         name = folder.relative_to(STORE).as_posix()
         tables = _data(folder, *_kept(folder))
         yield Figure(f"outputs/paper/{name}/figure", tables, _item(folder), _words(folder))
-    if (STORE / CONTROL).exists():
-        pair = f"outputs/paper/{CONTROL}/pair.svg"
-        words = _words(STORE / CONTROL)
-        yield Figure(pair, _data(STORE / CONTROL), lambda out: draw_pair(out / "pair.png"), words)
+    pair, words = f"outputs/paper/{CONTROL}/pair.svg", _words(STORE / CONTROL)
+    yield Figure(pair, _data(STORE / CONTROL), lambda out: draw_pair(out / "pair.png"), words)
     tables = _data(STORE / "dppg/learner_check")
     yield Figure("docs/pictures/hopper_curve.svg", tables, _learning_curve)
     estimators = ROOT / "docs/results/estimators.csv"
@@ -88,24 +82,16 @@ def _data(*folders: Path) -> tuple[Path, ...]:
     return tuple(path for path in files if path.suffix not in _KINDS)
 
 
-@cache
-def _described(paper: str) -> dict[str, Any]:
-    """The content of a paper's file; empty without one."""
-    path = _PAPERS / f"{paper}.yaml"
-    return dict(yaml.safe_load(path.read_text())) if path.exists() else {}
-
-
 def _words(folder: Path) -> str:
     """What a paper's file says of an item: its words, those of the item that it is like, and the scales."""
-    content = _described(folder.parent.name)
-    items = content.get("items", {})
-    item = items.get(folder.name, {})
-    return json.dumps([item, items.get(item.get("like")), content.get("scales")]) if item else ""
+    content = paper(folder.parent.name).content
+    item = content["items"][folder.name]
+    return json.dumps([item, content["items"].get(item.get("like")), content["scales"]])
 
 
 def _kept(folder: Path) -> list[Path]:
     """The folder with the runs of an item, if it is another one."""
-    item = _described(folder.parent.name).get("items", {}).get(folder.name, {})
+    item = paper(folder.parent.name).content["items"][folder.name]
     name = item.get("like", item.get("facts", {}).get("kept"))
     return [folder.parent / name] if name else []
 

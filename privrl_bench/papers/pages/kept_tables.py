@@ -10,37 +10,27 @@ from typing import Any
 import numpy as np
 
 from privrl_bench.metrics import shown_epsilon, shown_measured
+from privrl_bench.papers.datasize import error_of
 from privrl_bench.papers.pages.store import BLOCKS, STORE, block, committed, selected
-from privrl_bench.privacy.accounting.cost import ledger_epsilon
-from privrl_bench.privacy.accounting.releases import ReleaseEvent
 from privrl_bench.reporting.table_writer import compact
 
 # --- Doulazmi and Odonnat
 
 
-def solved(item: str, panel: str, columns: Sequence[str], first: str, **more: Any) -> str:
+def solved(item: str, panel: str, columns: Sequence[str], first: str) -> str:
     """Lines of the panels whose names begin with `panel`, each once: sigma, and these columns."""
     names = {"median": "median episode", "mean episode": "mean"}
     lines = {one["line"]: one for one in committed(item) if one["panel"].startswith(panel)}
     shown: dict[str, Any] = {first: lambda line: line["line"].removeprefix("sigma ")}
-    shown |= {names.get(name, name): more.get(name, name) for name in columns}
+    shown |= {names.get(name, name): name for name in columns}
     return selected(lines.values(), shown)
-
-
-def _computed(line: dict[str, str]) -> str:
-    """Epsilon of noise on gradients, rounded up, which the table's is not."""
-    sigma = float(line["line"].removeprefix("sigma ").partition(",")[0])
-    event = ReleaseEvent("gaussian", sigma / 2, "zero_out", sampling="fixed")
-    return shown_epsilon(ledger_epsilon([event], 1e-5)) if sigma else line["epsilon"]
 
 
 SPEED = ("solved", "median", "quartiles")
 LATE = (*SPEED, "mean episode", "last 100 episodes", "epsilon")
 GRADIENTS = "noise on gradients, their sigma"
 BLOCKS |= {
-    "dp-rl/fig3": lambda: solved(
-        "dp-rl/fig3", "REINFORCE", (*LATE[:4], "epsilon"), GRADIENTS, epsilon=_computed
-    ),
+    "dp-rl/fig3": lambda: solved("dp-rl/fig3", "REINFORCE", (*LATE[:4], "epsilon"), GRADIENTS),
     "dp-rl/fig6": lambda: solved("dp-rl/fig6", "REINFORCE", (*SPEED, "epsilon"), "sigma"),
     "dp-rl/fig3-dqn": lambda: solved("dp-rl/fig3", "DQN", LATE, f"{GRADIENTS}, as in their text"),
     "dp-rl/fig3-code": lambda: solved(
@@ -74,11 +64,6 @@ def errors(item: str, panels: Sequence[str], names: Sequence[str], rows: Sequenc
         for n in rows
     ]
     return compact(["n", *names, LEVEL], cells)
-
-
-def error_of(line: dict[str, Any]) -> str:
-    """The error of a line."""
-    return next(value for key, value in line.items() if key.endswith("mean ± std"))
 
 
 RIVALS = ("DP-LSW, epsilon 1", "DP-LSW, epsilon 0.1")

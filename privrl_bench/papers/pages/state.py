@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from privrl_bench.papers.items import paper as described
 from privrl_bench.papers.pages.kept_tables import committed
 from privrl_bench.papers.pages.store import BLOCKS, STORE, TASKS, without_repeats
 from privrl_bench.papers.paper_item import NOT_COMPARABLE, PaperTable, comparison
-from privrl_bench.reporting.run_loader import RUNS_FILE
 from privrl_bench.reporting.table_writer import ABSENT, compact, parsed
 
 PAPERS = {
@@ -32,7 +31,6 @@ GOOD = ("inside", "above")
 JUDGED = (*GOOD, "below")
 OTHER, NOT_RUN, NO_RESULT = NOT_COMPARABLE, "not run", "no result"
 LESS, NONE = "less", "none"
-_INTERVAL = re.compile(r"(-?[\d.]+) to (-?[\d.]+)")
 _MEAN = re.compile(r"(-?[\d.]+) ± ([\d.]+)")  # and half of its interval
 CLAIMED = ("shown", "in part", "not shown", NOT_RUN)
 Entries = Mapping[str, Any]  # rows of a paper: name of a table or figure -> what is said of it
@@ -46,7 +44,6 @@ class Number:
         name: Table or figure.
         cell: Which number of it.
         ours: As the paper does it, and with a formal guarantee.
-        why: Why there is no verdict, of a number without an interval whose runs were not kept.
     """
 
     name: str
@@ -55,7 +52,6 @@ class Number:
     ours: tuple[str, str]
     seeds: str
     verdict: str
-    why: str = ""
 
 
 @cache
@@ -76,66 +72,49 @@ def numbers(paper: str, rows: Entries) -> list[Number]:
     for name, row in rows.items():
         if "item" in row:
             found += _of_table(paper, name, row["item"])
-        lacking = row.get("lacking", "")
-        found += [_stated(paper, name, one, lacking) for one in stated.get(name, [])]
+        found += [_stated(paper, name, one) for one in stated.get(name, [])]
     return found
 
 
 def _of_table(paper: str, name: str, item: str) -> list[Number]:
-    """Cells of a table. One that has runs of the scale `short` only is not comparable."""
+    """Cells of a table."""
+    table = described(paper).item(item, "paper")
+    assert isinstance(table, PaperTable)
+    head, lines = comparison(table, finished_runs(STORE / paper / item, table), {})
     found = []
-    for whole, small in zip(*(_compared(paper, item, s) for s in ("paper", "short")), strict=True):
-        only_small = whole["verdict"] == "no run" and small["verdict"] != "no run"
-        line = small if only_small else whole
-        verdict = line["verdict"].replace("no run", NOT_RUN)
-        found.append(
-            Number(
-                name,
-                f"{TASKS[line['env']]}, {line['method']}",
-                line["paper"],
-                (line["as the paper does it"], line["formal"]),
-                line["seeds"],
-                OTHER if only_small or verdict == ABSENT else verdict,
-            )
-        )
+    for line in (dict(zip(head, one, strict=True)) for one in lines):
+        cell, verdict = f"{TASKS[line['env']]}, {line['method']}", line["verdict"]
+        ours = (line["as the paper does it"], line["formal"])
+        verdict = OTHER if verdict == ABSENT else verdict.replace("no run", NOT_RUN)
+        found.append(Number(name, cell, line["paper"], ours, line["seeds"], verdict))
     return found
 
 
-@cache
-def _compared(paper: str, item: str, scale: str) -> list[dict[str, str]]:
-    """Lines of a paper's table, with the stored runs of a scale."""
-    table = described(paper).item(item, scale)
-    assert isinstance(table, PaperTable)
-    folder = STORE / paper / (item if scale == "paper" else f"{item}-{scale}")
-    runs = finished_runs(folder, table) if (folder / RUNS_FILE).exists() else {}
-    head, lines = comparison(table, runs, {})
-    return [dict(zip(head, line, strict=True)) for line in lines]
-
-
-def _stated(paper: str, name: str, stated: Mapping[str, Any], lacking: str) -> Number:
-    """A number without an interval: ours judges. Where its statistic was not kept there is no verdict."""
+def _stated(paper: str, name: str, stated: Mapping[str, Any]) -> Number:
+    """A number without an interval: ours judges."""
     (line,) = committed(f"{paper}/{stated['item']}", **stated["where"])
-    value = next(line[column] for column in stated["column"] if column in line)
-    runs, ours = line.get("runs", ABSENT), interval_of(line.get(stated["interval"], ABSENT))
-    number = Number(name, stated["cell"], str(stated["paper"]), (value, ""), runs, OTHER, lacking)
-    if ours is None:
-        return number
-    shown = (f"{value} ({line[stated['interval']]})", "")
-    verdict = by_our_interval(float(stated["paper"]), ours, stated["better"])
-    return replace(number, ours=shown, verdict=verdict, why="")
+    interval = line[stated["interval"]]
+    verdict = by_our_interval(float(stated["paper"]), interval_of(interval), stated["better"])
+    ours = (f"{line[stated['column']]} ({interval})", "")
+    return Number(
+        name, stated["cell"], str(stated["paper"]), ours, line.get("runs", ABSENT), verdict
+    )
 
 
 # --- numbers without an interval
 
 
-def interval_of(text: str) -> tuple[float, float] | None:
-    """Ends of an interval in a table, None if there is none.
+def interval_of(text: str) -> tuple[float, float]:
+    """Ends of an interval in a table.
 
-    >>> interval_of("105 to 221"), interval_of("-")
-    ((105.0, 221.0), None)
+    >>> interval_of("105 to 221")
+    (105.0, 221.0)
+
+    Raises:
+        ValueError: The text is not an interval.
     """
-    found = _INTERVAL.fullmatch(text)
-    return (float(found[1]), float(found[2])) if found else None
+    low, _, high = text.partition(" to ")
+    return float(low), float(high)
 
 
 def by_our_interval(paper: float, ours: tuple[float, float], better: str) -> str:
@@ -199,7 +178,7 @@ def _shown(number: Number) -> str:
 
 
 def _why(rows: Entries, number: Number) -> str:
-    return number.why or str(rows[number.name].get("cells", {}).get(number.cell, ""))
+    return str(rows[number.name].get("cells", {}).get(number.cell, ""))
 
 
 def claim_table(paper: str) -> str:
@@ -268,16 +247,13 @@ def problems(paper: str, rows: Entries) -> list[str]:
 def _cell_problems(paper: str, row: Mapping[str, Any], cells: Sequence[Number]) -> list[str]:
     reasons: dict[str, str] = row.get("cells", {})
     verdicts = {one.cell: one.verdict for one in cells}
-    lacking = {one.cell: one.why for one in cells if one.why}
     rules: dict[str, Callable[[str], bool]] = {
         "a reason for a cell that does not exist": lambda cell: cell not in verdicts,
         "a reason for a cell that needs none": lambda cell: (
             cell in reasons and verdicts.get(cell) in GOOD
         ),
-        "no reason": lambda cell: (
-            verdicts.get(cell, GOOD[0]) not in GOOD and cell not in (reasons | lacking)
-        ),
-        "a reason without a link": lambda cell: "](" not in (reasons | lacking).get(cell, "]("),
+        "no reason": lambda cell: verdicts.get(cell, GOOD[0]) not in GOOD and cell not in reasons,
+        "a reason without a link": lambda cell: "](" not in reasons.get(cell, "]("),
     }
     every = dict.fromkeys((*reasons, *verdicts))
     return [f"{cell}: {rule}" for rule, broken in rules.items() for cell in every if broken(cell)]
