@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
+from privrl_bench.functional.statistics import mean_ci
 from privrl_bench.papers.pages import write_results as script
+from privrl_bench.papers.pages.dppg import share
 
 
 def test_every_block_has_a_function_and_every_function_a_block() -> None:
@@ -79,3 +82,10 @@ def test_changed_numbers_are_replaced_and_unknown_blocks_are_reported(
     assert "no function for the block a/d" in shown
     assert "no block for the function a/c" in shown
     assert "a marker is not closed" in shown
+
+
+def test_the_interval_of_a_share_is_that_of_the_gains_where_the_whole_does_not_vary() -> None:
+    gains, whole = np.array([1.0, 2.0, 3.0]), np.full(3, 4.0)
+    mean, half = mean_ci(gains / 4)
+    assert share(gains, whole) == f"{100 * mean:.0f} ± {100 * half:.0f} %"
+    assert share(whole, gains).startswith("200 ± 248")  # the relative error is the same

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from statistics import fmean
 
 import numpy as np
+from scipy.stats import sem, t
 
 from privrl_bench.papers.items import finished_runs, read_trivial
 from privrl_bench.papers.pages.store import (
@@ -112,9 +113,16 @@ def _score(runs: Group) -> str:
     return spread(finals(runs), 2)
 
 
-def _gain(runs: Group) -> float:
-    """Mean score less that of the start model."""
-    return float(np.mean(finals(runs))) - _start_of(runs)
+def _gains(runs: Group) -> np.ndarray:
+    """Scores of the seeds less that of the start model."""
+    return np.array(finals(runs)) - _start_of(runs)
+
+
+def share(gains: np.ndarray, whole: np.ndarray) -> str:
+    """Mean gain in percent of another mean, with a 95 % interval over seeds (delta method, Student's t)."""
+    ratio, freedom = gains.mean() / whole.mean(), min(len(gains), len(whole)) - 1
+    half = t.ppf(0.975, freedom) * np.hypot(sem(gains), ratio * sem(whole)) / whole.mean()
+    return f"{100 * ratio:.0f} ± {100 * half:.0f} %"
 
 
 _TEXTS: dict[str, Callable[[Group], str]] = {
@@ -127,8 +135,11 @@ _TEXTS: dict[str, Callable[[Group], str]] = {
 def _texts() -> str:
     found = {label: chosen("dppg/fig7", key) for label, key in LINES.items()}
     columns = {"epsilon": spent, "seeds": seeds, "mean score": _score}
-    columns |= {"gain": lambda runs: f"{_gain(runs):.2f}"}
-    columns |= {"of PPO's": lambda runs: f"{100 * _gain(runs) / _gain(found['PPO']):.0f} %"}
+    columns |= {"gain": lambda runs: f"{_gains(runs).mean():.2f}"}
+    ppo = found["PPO"]
+    columns |= {
+        "of PPO's": lambda runs: "100 %" if runs is ppo else share(*map(_gains, (runs, ppo)))
+    }
     return runs_table("", found.items(), columns | _TEXTS)
 
 
