@@ -46,7 +46,8 @@ lint: setup
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-test: lint docs
+# tests/test_site.py builds the site, as `make docs` does.
+test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 # What takes minutes: statistical attacks, kills, long sweeps. LIMIT=40: start no test after 40 minutes.
