@@ -71,7 +71,8 @@ def on_files(files: Files, config: Any) -> Files:
     for name in ("CHANGELOG", "CONTRIBUTING"):
         pages[f"{name.lower()}.md"] = (ROOT / f"{name}.md").read_text()
     for readme in sorted((ROOT / "examples").glob("*/README.md")):
-        pages[f"examples/{readme.parent.name}.md"] = readme.read_text()
+        text = readme.read_text().replace("](../../docs/", "](../")
+        pages[f"examples/{readme.parent.name}.md"] = text
     for notebook in sorted((ROOT / "examples").glob("*.ipynb")):
         name = f"examples/{notebook.stem}_notebook"
         pages[f"{name}.md"], pictures = _notebook(notebook)

@@ -87,6 +87,18 @@ def plugins_restored() -> Iterator[None]:
     plugins.load_installed.cache_clear()
 
 
+@pytest.fixture
+def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder for the local datasets of one test."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
+
+
+@pytest.fixture
+def here(datasets: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test runs in its own folder, which has its datasets."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture(scope="session")
 def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Local datasets of this test session; the value is the id of one of random play on Pendulum.

@@ -1,10 +1,16 @@
-"""What several tests share: configurations, random users, plain torch modules, a loop without gate."""
+"""What several tests share: configurations, users, torch modules, a loop without gate, commands, screens."""
 
 from __future__ import annotations
 
+import importlib.util
+import io
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import torch
@@ -248,6 +254,44 @@ def learn(algo, rollout: SimulatedCollector, rounds: int) -> tuple[State, list[f
 def changed(config: EnvConfig, **changes: object) -> EnvConfig:
     """A copy with other settings."""
     return replace(config, **changes)
+
+
+def exit_code(command: Callable[[list[str]], object], words: Sequence[str]) -> int:
+    """Exit code of a command that runs in this process."""
+    try:
+        code = command(list(words))
+    except SystemExit as leave:
+        code = leave.code
+    assert isinstance(code, int)
+    return code
+
+
+def load_script(name: str) -> ModuleType:
+    """The module of a file in `scripts`."""
+    path = Path(__file__).parent.parent / "scripts" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look there
+    spec.loader.exec_module(module)
+    return module
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 # Words of short runs by the kind of policy that they train; the fixture `trained` runs them.

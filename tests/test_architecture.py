@@ -176,6 +176,7 @@ def test_no_dispatch_on_the_class_of_a_collector_or_an_evaluator():
                 *("privrl_bench.packs", "privrl_bench.papers"),
             ),
         ),
+        ("privrl_bench.packs.offline.datasets.minari_files", ("minari", "h5py")),
     ],
 )
 def test_importing_stays_light(module, absent):

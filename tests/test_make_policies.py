@@ -1,16 +1,13 @@
 """The script that made the package's policy files, and what the files are worth."""
 
-import importlib.util
 import json
 import math
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from helpers import changed, shipped
+from helpers import changed, load_script, shipped
 
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.functional.rng import Streams
@@ -18,18 +15,7 @@ from privrl_bench.packs.offline import fixed_policies as known
 from privrl_bench.packs.offline.fixed_policies import fixed_policy, load_values
 from privrl_bench.packs.offline.playing import play
 
-PATH = Path(__file__).parent.parent / "scripts" / "make_policies.py"
-
-
-def load():
-    spec = importlib.util.spec_from_file_location("make_policies", PATH)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["make_policies"] = module  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module
-
-
-SCRIPT = load()
+SCRIPT = load_script("make_policies")
 
 
 def scores(env, name, episodes, gamma):

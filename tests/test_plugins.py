@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers import exit_code
 
 import privrl_bench
 from privrl_bench.algorithms import registry as algorithm_registry
@@ -129,12 +130,6 @@ def refusal(words=WORDS):
     return str(found.value)
 
 
-def exit_code(words):
-    with pytest.raises(SystemExit) as done:
-        train(words)
-    return done.value.code
-
-
 # --- what is added
 
 
@@ -162,7 +157,7 @@ def test_how_a_plugin_is_found_is_not_part_of_a_run_s_identity(package):
 
 
 def test_a_run_records_its_plugins(package):
-    assert not exit_code([*WORDS, "hardware.workers=1"])
+    assert not exit_code(train, [*WORDS, "hardware.workers=1"])
     (folder,) = [path.parent for path in Path("outputs").rglob("summary.json")]
     assert "plugins" not in folder.name
     assert json.loads((folder / "provenance.json").read_text())["plugins"] == {"plug_pkg": "1.2"}
@@ -189,7 +184,7 @@ def installed(package):
 def test_an_installed_plugin_that_is_broken_stops_every_command(package, capsys):
     installed(package)
     (package / "plugged.py").unlink()
-    assert exit_code(["--help"]) == 2
+    assert exit_code(train, ["--help"]) == 2
     assert privrl(["report", "outputs"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
@@ -329,8 +324,8 @@ def test_a_bad_plugin_is_one_line_and_registers_nothing(package, case):
 
 def test_the_exit_code_of_a_bad_plugin_is_2(package, capsys):
     (package / "__init__.py").write_text("PLUGIN = None")
-    assert exit_code(WORDS) == 2
-    assert exit_code(["--help", WORDS[0]]) == 2
+    assert exit_code(train, WORDS) == 2
+    assert exit_code(train, ["--help", WORDS[0]]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
     assert lines[0].startswith("error: plugin plug_pkg: plug_pkg needs PLUGIN")
@@ -342,7 +337,7 @@ def test_an_algorithm_that_cannot_be_imported_is_bad_input(package, capsys):
     (package / "__init__.py").write_text(pair)
     (package / "settings.py").write_text(ALGORITHM)
     (package / "plugged.py").write_text("import no_such_module")
-    assert exit_code([*WORDS, "hardware.workers=1"]) == 2
+    assert exit_code(train, [*WORDS, "hardware.workers=1"]) == 2
     said = capsys.readouterr().err
     assert "algo: plug_pkg.plugged cannot be imported: No module named 'no_such_module'" in said
 
@@ -441,7 +436,7 @@ def test_the_code_of_the_page_runs(package, capsys):
     assert status(words)[0] == "unreviewed"
     assert leaks(words) == 0
     assert status(words)[0] == "formal"
-    assert not exit_code([*words, "hardware.workers=1"])
+    assert not exit_code(train, [*words, "hardware.workers=1"])
     servers = ["plugins=[my_plugin]", "algo=dppg", "privacy=two_servers", "env=corridor", *few]
-    assert not exit_code([*servers, "hardware.workers=1"])
+    assert not exit_code(train, [*servers, "hardware.workers=1"])
     assert len(list(Path("outputs").rglob("policy.pt"))) == 2

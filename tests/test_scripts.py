@@ -1,28 +1,19 @@
 """The scripts do what their help says, on small inputs."""
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
 
 import pytest
+from helpers import load_script
 
 from privrl_bench.privacy import mechanisms, sampling
 from privrl_bench.reporting.runs import Run
 
-SCRIPTS = Path(__file__).parent.parent / "scripts"
-
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
 
 def call(monkeypatch, name, *arguments):
     monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
-    load(name).main()
+    load_script(name).main()
 
 
 @pytest.mark.slow
@@ -47,13 +38,13 @@ def test_bench_speed_compares_workers_on_any_algorithm(tmp_path, monkeypatch):
 
 
 def test_the_reference_shows_the_names_of_a_registry():
-    page = load("reference_pages").configuration()
+    page = load_script("reference_pages").configuration()
     for key, names in (("mechanism", mechanisms.names()), ("sampling", sampling.names())):
         assert f"| `privacy.{key}` | {', '.join(f'`{name}`' for name in names)} |" in page
 
 
 def test_the_comparison_with_another_library_names_what_is_missing(tmp_path, monkeypatch, capsys):
-    real = load("compare_sb3")
+    real = load_script("compare_sb3")
     monkeypatch.setattr(real.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(sys, "argv", ["compare_sb3", "--steps", "1", "--out", str(tmp_path)])
     with pytest.raises(SystemExit) as end:
@@ -73,7 +64,7 @@ def test_the_comparison_with_another_library_skips_what_is_there(tmp_path, monke
 
 
 def test_a_row_that_is_run_again_is_equal_inside_or_differs():
-    real = load("rerun_rows")
+    real = load_script("rerun_rows")
 
     def run(value, processor="a"):
         made = {"processor": processor, "versions": {"torch": "1"}, "trained_together": 2}

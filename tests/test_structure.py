@@ -1,17 +1,11 @@
 """`scripts/count_structure.py` finds each kind of violation; `make lint` runs it."""
 
-import importlib.util
 import sys
-from pathlib import Path
 
 import pytest
+from helpers import load_script
 
-ROOT = Path(__file__).parent.parent
-SPEC = importlib.util.spec_from_file_location(
-    "count_structure", ROOT / "scripts" / "count_structure.py"
-)
-STRUCTURE = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(STRUCTURE)
+STRUCTURE = load_script("count_structure")
 
 NAMES = {
     "privacy/gate.py": "class Noise:\n    def noise(self): ...\n    @property\n    def z(self): ...\n",

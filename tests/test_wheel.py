@@ -50,8 +50,3 @@ def test_a_wheel_trains_and_reports_without_a_checkout(installed, tmp_path):
     assert "test accuracy" in call(installed, tmp_path, *privrl, "text")
     smoke = ("reproduce", "dppg-fig3", "--scale", "smoke")  # the papers' files are in the wheel
     assert "fig3" in call(installed, tmp_path, *privrl, *smoke)
-
-
-def test_python_m_is_the_command(tmp_path):
-    printed = call(ROOT, tmp_path, "-m", "privrl_bench", "--version")
-    assert printed.startswith("privrl-bench ")

@@ -1,6 +1,10 @@
 """Logs of a short walk on a line, paid at its right end, as a dataset without a simulator."""
 
+from dataclasses import replace
+from functools import cache
+
 import numpy as np
+import torch
 from gymnasium import spaces
 from minari.serialization import serialize_space
 
@@ -34,18 +38,34 @@ def walk(rng, right, continuous):
     return episode_of(*arrays, place == SIDE, chance.astype(np.float32))
 
 
+@cache
+def begun(right, continuous):
+    """The episodes that were made, and what draws further ones."""
+    return [], np.random.default_rng(0)
+
+
+@cache
+def walks(count, right, continuous):
+    """The first `count` episodes, which are made once."""
+    made, rng = begun(right, continuous)
+    made += (walk(rng, right, continuous) for _ in range(count - len(made)))
+    return Trajectories.of(made[:count])
+
+
 def walk_logs(name, users=300, right=0.5, continuous=False, episodes=1, known=True):
     """Write the dataset, `known` with the actions' probabilities; returns its name."""
-    rng = np.random.default_rng(0)
-    made = Trajectories.of(walk(rng, right, continuous) for _ in range(users * episodes))
+    made = walks(users * episodes, right, continuous)
     acts = spaces.Box(-1.0, 1.0, (1,), np.float32) if continuous else spaces.Discrete(2)
     seen = spaces.Box(np.float32([0, -5]), np.float32([1, 5]))
     parts = {"observation_space": serialize_space(seen), "action_space": serialize_space(acts)}
-    made.card = {"minari": {"users": "simulated", **parts}}
-    made.card["logs"] = {"ranges": {}, "steps": STEPS, "givers": 0}
-    made.labels = {OURS: [f"u{k // episodes}" for k in range(users * episodes)]}
-    made.behavior_probs = made.behavior_probs if known else None
-    made.save((datasets_root() / name / LOGS).parent)
+    logs = {"ranges": {}, "steps": STEPS, "givers": 0}
+    copy = replace(
+        made,
+        card={"minari": {"users": "simulated", **parts}, "logs": logs},
+        labels={OURS: [f"u{k // episodes}" for k in range(users * episodes)]},
+        behavior_probs=made.behavior_probs if known else None,
+    )
+    copy.save((datasets_root() / name / LOGS).parent)
     return name
 
 
@@ -65,3 +85,11 @@ def trained(algo, name, *words, seeds=(0,)):
         one.step()
     one.close()
     return one
+
+
+def check_neighbours(algo, *words, rtol=1e-5, atol=1e-6):
+    """A replica does not depend on its neighbours."""
+    name = walk_logs("walks/b-v0")
+    both = trained(algo, name, *words, seeds=(3, 4)).state.tensors["actor"]
+    alone = trained(algo, name, *words, seeds=(4,)).state.tensors["actor"]
+    torch.testing.assert_close(both[1:], alone, rtol=rtol, atol=atol)

@@ -137,6 +137,17 @@ def session(algo, *words, seeds=(0,)):
     return Trainer(make_plan([compose(later_wins([*base, f"seed={s}"])) for s in seeds]))
 
 
+def assert_two_seeds_are_two_alone(both, lone, rounds=3):
+    """Sessions of the seeds 0 and 1 together and of seed 1 alone, up to rounding."""
+    for _ in range(rounds):
+        both.step()
+        lone.step()
+    for name, x in lone.state.tensors.items():
+        torch.testing.assert_close(both.state.tensors[name][1:], x, rtol=1e-3, atol=1e-5)
+    both.close()
+    lone.close()
+
+
 def assert_cut_in_two_is_whole(algo, *words):
     """A session that goes on from a snapshot ends with the same bits."""
     whole, first, second = (session(algo, *words) for _ in range(3))

@@ -23,7 +23,7 @@ from helpers import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl_bench.algorithms.base import annealed, step_order
+from privrl_bench.algorithms.base import step_order
 from privrl_bench.algorithms.policy_gradient.critics import SHARED_CRITIC
 from privrl_bench.algorithms.policy_gradient.dppg import Dppg
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
@@ -435,11 +435,6 @@ def test_the_average_of_the_released_policies_is_saved_and_nobody_acts_with_it()
     assert not torch.allclose(expected, iterates[-1])
 
 
-def test_the_learning_rate_goes_down_in_a_line() -> None:
-    assert [annealed(2.0, True, k, 4) for k in range(4)] == [2.0, 1.5, 1.0, 0.5]
-    assert annealed(2.0, False, 3, 4) == 2.0
-
-
 # -- the order of the steps -----------------------------------------------------------------
 
 
@@ -483,6 +478,7 @@ def test_an_order_depends_on_the_users_own_mask_only() -> None:
 # -- and it learns --------------------------------------------------------------------------
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("critic", CRITICS)
 def test_without_noise_it_learns_the_chain_that_random_play_cannot(critic) -> None:
     config = own("MyEnv", user="fresh")
@@ -525,13 +521,15 @@ def test_nothing_that_the_server_does_changes_epsilon_or_noise(word) -> None:
     assert found[0] == found[1]
 
 
-def test_the_server_step_is_held_and_then_falls_to_zero() -> None:
+@pytest.mark.parametrize(("after", "slope"), [(0.5, 2.0), (0.0, 1.0)])
+def test_the_server_step_is_held_and_then_falls_to_zero(after, slope) -> None:
     from types import SimpleNamespace
 
-    steps = [min(1.0, 2.0 * (1.0 - i / ROUNDS)) for i in range(ROUNDS)]
+    steps = [min(1.0, slope * (1.0 - i / ROUNDS)) for i in range(ROUNDS)]
     assert steps[0] == 1.0 > steps[-1] > 0.0
     for index, step in enumerate(steps):
-        algo, state = made(critic="none", anneal_server=True, anneal_after=0.5, round_index=index)
+        settings_ = {"anneal_server": True, "anneal_after": after}
+        algo, state = made(critic="none", round_index=index, **settings_)
         change = torch.ones_like(state.tensors["actor"])
         moved = algo.server(state, SimpleNamespace(values={"actor": change}, bypass={}))
         torch.testing.assert_close(algo.actor(moved) - algo.actor(state), step * change)

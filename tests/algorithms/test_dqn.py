@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import BOX, CHOICE, context, in_double, module_of, random_users, tensors, vector_of
+from helpers import CHOICE, context, in_double, module_of, random_users, tensors, vector_of
+from off_policy_reference import assert_two_seeds_are_two_alone
 
 from privrl_bench.algorithms.value.dqn import Dqn
 from privrl_bench.algorithms.value.value_settings import DqnConfig
@@ -218,16 +219,15 @@ def test_all_rounds_are_accounted_whoever_has_come():
             "at least total_steps=410, got 20",
         ),
         (["rounds=null", "total_steps=5"], "total_steps: one round takes 10, got 5"),
-        (["rounds=null", "total_steps=5", "env=pendulum"], "env: algo=dqn needs discrete actions"),
+        (
+            ["rounds=null", "total_steps=5", "env=pendulum"],
+            "env: algo=dqn needs discrete actions; those of pendulum are continuous",
+        ),
         (
             ["privacy.sampling=fixed", "privacy.adjacency=zero_out"],
             "privacy.sampling: algo=dqn takes poisson",
         ),
         (["privacy=none"], "privacy: algo=dqn is private by construction"),
-        (
-            ["env=pendulum"],
-            "env: algo=dqn needs discrete actions; those of pendulum are continuous",
-        ),
         (["algo.batch=0"], "algo.batch: must be null or an integer >= 1, got 0"),
         (["algo.act_every=0"], "algo.act_every: must be an integer >= 1"),
         (["algo.tau=0"], "algo.tau: must be in"),
@@ -247,7 +247,6 @@ def test_bad_settings_name_their_key(words, said):
             ]
         )
     assert str(caught.value).startswith(said)
-    assert BOX.discrete is False
 
 
 def session(*words, seeds=(0,), rounds=12):
@@ -258,13 +257,7 @@ def session(*words, seeds=(0,), rounds=12):
 
 def test_two_seeds_together_are_two_seeds_alone():
     both, lone = session(seeds=(0, 1), rounds=24), session(seeds=(1,), rounds=24)
-    for _ in range(12):
-        both.step()
-        lone.step()
-    for name, x in lone.state.tensors.items():
-        torch.testing.assert_close(both.state.tensors[name][1:], x, rtol=1e-3, atol=1e-5)
-    both.close()
-    lone.close()
+    assert_two_seeds_are_two_alone(both, lone, 12)
 
 
 @pytest.mark.fast_every(2)
@@ -319,5 +312,4 @@ def test_it_learns_cartpole_without_noise():
     while not one.over:
         one.step()
     assert one.evaluate()[0].returns.mean() > 100  # random play: about 22
-    assert replace(one.parts.config.algo, lr=1.0).lr == 1.0
     one.close()

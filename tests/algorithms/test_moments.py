@@ -143,14 +143,3 @@ def test_a_run_with_private_scaling_is_formal_resumes_and_exports_it(tmp_path) -
 def test_pooled_algorithms_refuse_it() -> None:
     with pytest.raises(ConfigError, match=r"algo=(ppo|a2c) does not make"):
         compose(["algo=ppo", "env.obs_scaling=private"])
-
-
-def test_the_released_step_can_be_annealed() -> None:
-    for anneal, share in ((False, 1.0), (True, 0.7)):
-        algo = Dppg(DppgConfig(hidden=[4], critic="none", anneal_server=anneal), BOTH)
-        state = algo.init([Streams(0)])
-        state.round = 3  # of 10
-        change = torch.ones_like(state.tensors["actor"])
-        values = {"actor": change, "moments": torch.zeros(1, 7)}
-        after = algo.server(state, SimpleNamespace(values=values, bypass={}))
-        torch.testing.assert_close(after.tensors["actor"], state.tensors["actor"] + share * change)

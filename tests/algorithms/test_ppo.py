@@ -89,6 +89,7 @@ def test_it_learns_the_chain_that_random_play_cannot() -> None:
     assert curve[-1] > 15.0
 
 
+@pytest.mark.slow
 def test_ppo_learns_cartpole_far_above_random() -> None:
     config = shipped("cartpole")
     rollout, _ = rollout_of(config, [0, 1], 8, 128)
@@ -127,20 +128,3 @@ def test_compiled_rounds_equal_tensor_operations(spec, changes, monkeypatch) -> 
     for name, x in expected.items():
         assert float((x - begin.tensors[name]).norm()) > 1e-4
         torch.testing.assert_close(got[name], x, rtol=2e-3, atol=2e-4)
-
-
-def test_single_precision_on_the_cpu_is_compiled_and_a_replica_does_not_depend_on_others() -> None:
-    config = PpoConfig(hidden=HIDDEN, lr=3e-2, epochs=2, minibatches=4)
-    algo, state = made(Ppo, config, BOX)
-    state = State(0, {name: x.float() for name, x in state.tensors.items()})
-    users = in_single(random_users(BOX, 2, USERS, STEPS, seed=5))
-    data = algo.pooled_data(state, users)
-    both = algo.update(state, data, STREAMS)
-    for r in range(2):
-        alone = algo.update(
-            State(0, {name: x[r : r + 1] for name, x in state.tensors.items()}),
-            {name: x[r : r + 1] for name, x in data.items()},
-            STREAMS[r : r + 1],
-        )
-        for name, x in alone.items():
-            assert torch.equal(x[0], both[name][r])

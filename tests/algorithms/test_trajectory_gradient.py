@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import BOX, CHOICE, context, random_users, shipped
+from helpers import BOX, CHOICE, context, random_users
 
 from privrl_bench.algorithms.base import check_actions
 from privrl_bench.algorithms.loglinear.dppg_l2 import DppgL2
@@ -111,4 +111,3 @@ def test_what_does_not_fit_is_refused() -> None:
         compose(["algo=dppg_kl", "env=riverswim", "algo.confidence=1"])
     with pytest.raises(ConfigError, match=r"algo\.fisher"):
         compose(["algo=dppg_kl", "env=riverswim", "algo.fisher=secret"])
-    assert shipped("riverswim").kwargs["p"] == 0.6

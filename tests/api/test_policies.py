@@ -137,8 +137,6 @@ def test_exported_files_act_as_the_policy_does(name, to, trained, tmp_path):
     ("words", "message"),
     [
         (["play", "nowhere"], "RUN: there is no nowhere"),
-        (["play", "RUN", "--video", "a.avi"], "must end with .gif or .mp4"),
-        (["play", "RUN", "--video", "no/a.gif"], ": there is no folder no"),
         (["play", "RUN", "RUN", "--video", "a.gif"], "is one file"),
         (["evaluate", "RUN", "--episodes", "1"], "integer >= 2"),
         (["evaluate", "RUN", "--env", "env=hopper"], "hopper does not fit the policy"),
@@ -146,7 +144,6 @@ def test_exported_files_act_as_the_policy_does(name, to, trained, tmp_path):
         (["evaluate", "RUN", "--env", "algo.lr=3"], "algo.lr: has no effect on a trained policy"),
         (["evaluate", "RUN", "--env", "env.foo=3"], "env.foo: no such key"),
         (["export", "RUN", "--to", "onx"], "did you mean onnx"),
-        (["export", "RUN", "--out", "no/x.onnx"], ": there is no folder no"),
     ],
 )
 def test_bad_input_is_one_line(words, message, trained, capsys):
@@ -182,20 +179,12 @@ def test_a_table_for_each_step_is_not_exported(trained, capsys):
     assert "cannot be exported" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (["--out", ""], "--out: must not be empty"),
-        (["--out", "/proc/x.onnx"], "--out: cannot write /proc/x.onnx"),
-        (["--to", "onnx", "--out", "x.ts"], "--out: x.ts has the suffix of to=torchscript"),
-    ],
-)
-def test_an_export_that_cannot_be_written(words, problem, trained, monkeypatch, tmp_path, capsys):
+def test_an_export_with_the_suffix_of_another_format(trained, monkeypatch, tmp_path, capsys):
     run = trained("categorical").resolve()
     monkeypatch.chdir(tmp_path)
-    assert main(["export", str(run), *words]) == 2
+    assert main(["export", str(run), "--to", "onnx", "--out", "x.ts"]) == 2
     err = capsys.readouterr().err
-    assert problem in err
+    assert "--out: x.ts has the suffix of to=torchscript" in err
     assert err.count("\n") == 1
     assert not list(tmp_path.iterdir())
 

@@ -51,18 +51,9 @@ def test_a_sweep_returns_its_runs_in_order():
     assert {run.state for run in runs} == {"done"}
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("algo=dppg env=hoper", "did you mean hopper"),
-        ("algo=dppg privacy.z=-1", "privacy.z: must be auto or 0 or in"),
-        ("algo=dppg seed=0,1", "several values need -m"),
-        ("algo", "cannot read 'algo'"),
-    ],
-)
-def test_bad_words_are_one_line(words, message, here):
-    with pytest.raises(pb.ConfigError, match=message) as caught:
-        pb.run(words)
+def test_bad_words_are_one_line(here):
+    with pytest.raises(pb.ConfigError, match="did you mean hopper") as caught:
+        pb.run("algo=dppg env=hoper")
     assert "\n" not in str(caught.value)
     assert not list(here.iterdir())
 
@@ -120,8 +111,6 @@ def test_names_of_the_package():
         assert getattr(pb, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'rum'"):
         pb.rum  # noqa: B018
-    fast = "import sys, privrl_bench; sys.exit('torch' in sys.modules or 'hydra' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", fast], check=False).returncode == 0
 
 
 @pytest.mark.slow

@@ -1,18 +1,17 @@
 """Bad command lines: each ends with exit code 2 and one line on stderr that names the key; no folder is made.
 
-They run in this process; a few real processes are in test_cli.py and at the end.
+They run in this process; real ones are in test_train.py and test_main.py.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers import exit_code
 
 from privrl_bench.cli import main as privrl
 from privrl_bench.cli import train as cli
@@ -272,12 +271,7 @@ def code_of(line: str) -> int:
     """Exit code of a command line, run in this process."""
     words = line.split()
     name = words.pop(0) if words[0] in COMMANDS else "privrl-bench"
-    try:
-        code = COMMANDS[name](words)
-    except SystemExit as leave:
-        code = leave.code
-    assert isinstance(code, int)
-    return code
+    return exit_code(COMMANDS[name], words)
 
 
 def check(code: int, stderr: str, start: str) -> None:
@@ -488,34 +482,3 @@ def test_a_package_that_fails_on_import(
     code = code_of(f"{GYM}bad_pkg:Env-v0")
     check(code, capsys.readouterr().err, f"env.id: {problem}")
     assert not (tmp_path / "outputs").exists()
-
-
-# --- as a program
-
-
-def test_outputs_is_a_file(tmp_path: Path) -> None:
-    (tmp_path / "outputs").write_text("mine")
-    done = subprocess.run(
-        [sys.executable, "-m", "privrl_bench.cli.train", "env=cartpole", "log=none"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    check(
-        done.returncode, done.stderr, "hydra.run.dir: cannot make the folder outputs/dppg/cartpole"
-    )
-    assert (tmp_path / "outputs").read_text() == "mine"
-
-
-def test_a_wrong_option_of_an_audit_is_refused_without_torch() -> None:
-    code = (
-        "import sys\nfrom privrl_bench.cli.main import main\n"
-        "assert main(['audit', 'epsilon', '--trials', '0']) == 2\n"
-        "assert main(['audit', 'epsilon', '--confidence', '2']) == 2\n"
-        "assert main(['audit', 'epsilon', 'privacy.zz=2']) == 2\n"
-        "assert 'torch' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

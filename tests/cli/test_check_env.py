@@ -2,9 +2,9 @@
 
 import json
 
-import pytest
 import torch
 import yaml
+from helpers import exit_code
 
 from privrl_bench.cli import main as privrl
 from privrl_bench.cli import train
@@ -19,9 +19,7 @@ SMALL = [
 
 def trained(folder, *words):
     """Exit code of a small run."""
-    with pytest.raises(SystemExit) as done:
-        train.main([*SMALL, *words, f"hydra.run.dir={folder}"])
-    return done.value.code
+    return exit_code(train.main, [*SMALL, *words, f"hydra.run.dir={folder}"])
 
 
 def test_exit_codes_and_json(capsys):

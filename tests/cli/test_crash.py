@@ -9,15 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers import exit_code
 
 from privrl_bench.cli import main as privrl
 from privrl_bench.cli import report
 from privrl_bench.cli import train as cli
 from privrl_bench.composition import hydra_compose as config
 from privrl_bench.errors import ConfigError
-from privrl_bench.packs.offline import recording
-from privrl_bench.packs.text import command as text
-from privrl_bench.papers import reproduce
 from privrl_bench.training import crash
 from privrl_bench.training import loop as training
 from privrl_bench.training.folder import LOCKS, RunDir
@@ -39,7 +37,7 @@ def file_of(stderr: str) -> str:
     return text
 
 
-@pytest.mark.parametrize("name", ["bench", "audit", "report", "collect", "text", "reproduce"])
+@pytest.mark.parametrize("name", ["bench", "audit", "report"])
 def test_a_defect_is_one_line_and_a_file(
     name: str,
     tmp_path: Path,
@@ -50,21 +48,12 @@ def test_a_defect_is_one_line_and_a_file(
     monkeypatch.setattr(crash.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(config, "hydra_overrides", broken)
     monkeypatch.setattr(report, "load_runs", broken)
-    monkeypatch.setattr(recording, "make_plan", broken)
-    monkeypatch.setattr(text, "small", broken)
-    monkeypatch.setattr(reproduce, "reproduce", broken)
-    words = {
-        "audit": ["leaks"],
-        "report": ["."],
-        "collect": ["env=pendulum"],
-        "text": [],
-        "reproduce": ["dppg-table1"],
-    }
-    try:
-        code = cli.main(["seed=1"]) if name == "bench" else privrl.main([name, *words[name]])  # type: ignore[func-returns-value]
-    except SystemExit as leave:
-        code = leave.code
-    assert code == 1
+    command, *words = {
+        "bench": (cli.main, "seed=1"),
+        "audit": (privrl.main, "audit", "leaks"),
+        "report": (privrl.main, "report", "."),
+    }[name]
+    assert exit_code(command, words) == 1
     file_of(capsys.readouterr().err)
     assert not (tmp_path / "outputs").exists()
 
@@ -184,11 +173,7 @@ def test_a_closed_pipe_is_a_quiet_exit(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     without_reader(monkeypatch)
-    try:
-        code = main(words)
-    except SystemExit as leave:
-        code = int(leave.code or 0)
-    assert code == 141
+    assert exit_code(main, words) == 141
     assert capsys.readouterr().err == ""
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert all(path.parent.name == LOCKS for path in files)  # which are never deleted

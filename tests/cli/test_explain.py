@@ -1,6 +1,5 @@
 """`privrl explain`, and what of a guarantee stays on the terminal."""
 
-import io
 import json
 import math
 import sys
@@ -8,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers import Terminal
 
 import privrl_bench as pb
 from privrl_bench.cli.console import print_table
@@ -69,11 +69,6 @@ def test_everything_that_was_folded_is_explained(tmp_path, capsys) -> None:
         "by the formula of the method's paper: 5.001",
     ):
         assert part in whole
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_the_status_has_a_colour_on_a_terminal(tmp_path, monkeypatch) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import exit_code
 
 from privrl_bench.api import launch
 from privrl_bench.cli import train as cli
@@ -72,10 +73,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
 
 
 def code_of(*words: str) -> int:
-    with pytest.raises(SystemExit) as leave:
-        cli.main(words)
-    assert isinstance(leave.value.code, int)
-    return leave.value.code
+    return exit_code(cli.main, words)
 
 
 def test_a_lone_run_gets_its_config_folder_and_words(runs: Runs) -> None:
@@ -210,72 +208,43 @@ def test_a_gpu_that_is_not_there_is_bad_input(
     assert not runs.seen
 
 
-# --- as a program
-
-
-def program(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "privrl_bench.cli.train", *words],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-
-
-@pytest.mark.parametrize("words", [["algo=dpgp"], ["-m", "privacy.zz=1,2"], ["--bogus"]])
-def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path, words: list[str]) -> None:
-    done = program(tmp_path, *words)
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
-    assert done.stdout == ""
-    assert not list(tmp_path.iterdir())
-
-
-def test_help_names_groups_keys_and_examples_without_heavy_imports(
-    tmp_path: Path,
+@pytest.mark.parametrize("word", ["algo=dpgp", "--bogus"])
+def test_bad_input_of_a_lone_run_prints_one_line_only(
+    runs: Runs, capsys: pytest.CaptureFixture[str], word: str
 ) -> None:
-    done = program(tmp_path, "--help")
-    assert done.returncode == 0
-    assert done.stdout.count("  privrl-bench ") == 5
+    assert code_of(word) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith("error: ")
+    assert shown.err.count("\n") == 1
+    assert shown.out == ""
+    assert not list(Path.cwd().iterdir())
+
+
+def test_help_names_groups_keys_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_of("--help") == 0
+    shown = capsys.readouterr().out
+    assert shown.count("  privrl-bench ") == 5
     for word in (
         "mountain_car",
         "poisson",
         "privacy.users_per_round",
         "--config-dir DIR",
     ):
-        assert word in done.stdout
-    assert ", ".join(config.choices("algo")) in " ".join(done.stdout.split())  # over two lines
+        assert word in shown
+    assert ", ".join(config.choices("algo")) in " ".join(shown.split())  # over two lines
     for word in ("schema", "tuned/", "Powered by Hydra"):
-        assert word not in done.stdout
-    check = (
-        "import sys; from privrl_bench.cli import train; from privrl_bench.composition import compose;"
-        "compose.compose(['env=hopper']);"
-        "print(sorted({'torch', 'wandb', 'gymnasium', 'mujoco', 'numpy'} & set(sys.modules)))"
-    )
-    light = subprocess.run(
-        [sys.executable, "-c", check],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=cli_root(),
-    )
-    assert light.stdout.strip() == "[]"
+        assert word not in shown
 
 
-def test_cfg_job_prints_the_composed_config(tmp_path: Path) -> None:
-    done = program(tmp_path, "--cfg", "job", "env=hopper", "privacy.z=0.5")
-    assert done.returncode == 0
-    assert "clip: 0.75" in done.stdout
-    assert "z: 0.5" in done.stdout
+def test_cfg_job_prints_the_composed_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert code_of("--cfg", "job", "env=hopper", "privacy.z=0.5") == 0
+    shown = capsys.readouterr().out
+    assert "clip: 0.75" in shown
+    assert "z: 0.5" in shown
     assert not list(tmp_path.iterdir())
-
-
-def cli_root() -> Path:
-    return Path(cli.__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -292,6 +261,26 @@ def test_if_all_jobs_are_refused_their_reasons_are_one_error(reasons, text, monk
     with pytest.raises(ConfigError) as error:
         launch.launch(["algo=dppg"])
     assert str(error.value) == text
+
+
+# --- as a program
+
+
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "privrl_bench.cli.train", "-m", "privacy.zz=1,2"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_first_line_of_a_run_comes_before_the_heavy_imports(tmp_path: Path) -> None:

@@ -87,6 +87,13 @@ def test_the_gate_draws_by_the_identity(key):
     assert not set(draws[0]) & set(draws[1])
 
 
+def test_the_gate_draws_the_same_where_only_evaluation_and_log_differ():
+    words = ["algo=dppg", "env=cartpole", "rounds=4"]
+    runs = compose(words), compose([*words, "eval.episodes=3", "log=none"])
+    one, other = (make_plan([run]).gate._noises[0].normal([8], 2, 0)[0] for run in runs)
+    assert (one == other).all()
+
+
 def test_keys_that_the_mechanism_does_not_read_change_nothing():
     assert unused(compose(RUNS["dppg"]).privacy) == ("privacy.bands", "privacy.correlation")
     assert not unused(compose(RUNS["correlated"]).privacy)

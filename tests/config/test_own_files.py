@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from helpers import exit_code
 from hydra import compose as hydra_compose
 from omegaconf import OmegaConf
 
@@ -131,9 +132,6 @@ PACKAGED = {
         ("nosuch: 3\n", "privacy.nosuch: in privacy/correlated.yaml: no such key"),
         ("z: 1\0\n", "{}/privacy/correlated.yaml cannot be read: unacceptable character #x0000"),
     ],
-    "env/cartpole": [
-        ("id: CartPole-v1\n", "env.name: env/cartpole.yaml must have `name: cartpole`")
-    ],
     "tuned/dppg_cartpole": [
         (
             "# @package _global_\nalgo: {lrr: 3}\n",
@@ -169,28 +167,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "cfg"
 
 
-def code_of(command, words) -> int:
-    try:
-        return command(words)
-    except SystemExit as leave:
-        return leave.code
-
-
 @pytest.mark.slow
 def test_every_command_uses_it(folder: str, capsys) -> None:
     given = ["--config-dir", folder]
     short = ["total_steps=20_000", "log=none", "plan_only=true", "eval.episodes=1"]
     source = " control tasks, with cfg/privacy/correlated.yaml\n"
-    assert code_of(train.main, [*short, *given]) == 0
+    assert exit_code(train.main, [*short, *given]) == 0
     shown = capsys.readouterr().out
     assert source in shown
     assert "at delta 1e-07" in shown
-    assert code_of(train.main, ["-m", "seed=1,2", *short, *given]) == 0
+    assert exit_code(train.main, ["-m", "seed=1,2", *short, *given]) == 0
     assert source in capsys.readouterr().out
-    assert code_of(train.main, ["-m", "seed=3,4", "hardware.max_replicas=1", *short, *given]) == 0
+    assert exit_code(train.main, ["-m", "seed=3,4", "hardware.max_replicas=1", *short, *given]) == 0
     shown = capsys.readouterr().out
     assert shown.count(source) == 2
-    assert code_of(train.main, ["--cfg", "job", *given]) == 0
+    assert exit_code(train.main, ["--cfg", "job", *given]) == 0
     assert "delta: 1.0e-07" in capsys.readouterr().out
     runs = [path.parent for path in Path("outputs").glob("dppg/cartpole/*/plan.json")]
     assert len(runs) == 5

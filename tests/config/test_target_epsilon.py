@@ -33,7 +33,6 @@ def test_an_epsilon_without_a_z_of_the_user_is_a_target(line, z):
     [
         ("privacy.z=auto", "privacy.z: auto needs the epsilon of the whole run"),
         ("privacy.z=auot privacy.epsilon=2", "privacy.z: must be auto or a number, got 'auot'"),
-        ("algo=ppo privacy.z=auto", "privacy.z: algo=ppo is not private"),
         ("algo=ppo privacy.epsilon=2", "privacy.epsilon: algo=ppo is not private"),
         (
             "algo=dp_lsw env=chain data.policy=uniform privacy.epsilon=2 privacy.z=auto",

@@ -2,6 +2,7 @@
 
 import functools
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -25,6 +26,7 @@ from privrl_bench.models.trivial_policies import RandomPolicy, Trivial, TrivialP
 from privrl_bench.packs.offline.datasets.minari_files import open_dataset
 from privrl_bench.rollout import _able
 
+DISCRETE = {"CartPole-v1", "Acrobot-v1", "MountainCar-v0"}
 BOUNDED = [name for name, box in BOXES.items() if np.isfinite(action_box(box)).all()]
 
 
@@ -87,16 +89,14 @@ def test_both_bounds_are_reached_in_the_type_of_the_space():
     assert high.tolist() == [0.3, 0.3]
 
 
-@pytest.mark.parametrize("task", sorted(SLOTS))
+@pytest.mark.parametrize("task", sorted(SLOTS.keys() - DISCRETE))
 def test_our_own_simulators_get_the_same_bits_as_before(task):
     """Boxes of single precision that are symmetric: the last cut changes nothing."""
-    gym = pytest.importorskip("gymnasium")
     if task.startswith("dm_control"):
         shimmy = pytest.importorskip("shimmy")
         gym.register_envs(shimmy)
     space = gym.make(task).action_space
-    if not isinstance(space, Box):
-        return
+    assert isinstance(space, Box)
     low, high = (x.astype(np.float64) for x in (space.low, space.high))
     centre, half = ((high + low) / 2).astype(np.float32), ((high - low) / 2).astype(np.float32)
     x = numbers(len(low)).astype(np.float32)

@@ -43,16 +43,6 @@ def test_visits_and_length() -> None:
     np.testing.assert_allclose(visits / visits.sum(), (np.arange(39) + 1) / 780, rtol=1e-12)
 
 
-def test_projected_bellman_error_of_zero_and_of_the_values() -> None:
-    chain = process_of(CHAIN)
-    d = chain.visits() / chain.visits().sum()
-    b = d * chain.rewards
-    a = d[:, None] * (np.eye(39) - 0.99 * chain.transitions)
-    for w, error in ((np.zeros(39), 0.0125), (chain.values(0.99), 0.0)):
-        gap = a @ w - b
-        assert gap @ (gap / d) == pytest.approx(error, abs=1e-15)
-
-
 def test_simulated_lengths_and_visits_are_the_exact_ones() -> None:
     count = 4000
     slots = make_slots(CHAIN, count)

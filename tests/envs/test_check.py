@@ -243,5 +243,3 @@ def test_an_environment_without_evaluation_is_an_error_and_never_reset(tmp_path,
 def test_an_unknown_id_is_bad_input():
     with pytest.raises(ConfigError, match=r"env\.id: Gymnasium cannot make"):
         check_env(EnvConfig(id="CartPol-v1"))
-    report = check_env(own("NoLimit"))
-    assert "no time limit" in found(report, ERROR)["lengths"]

@@ -37,22 +37,23 @@ def slope(y, u, d):
     )
 
 
-@pytest.mark.parametrize(
-    ("dose", "glucose"),
-    [(0, 2394.049), (1, 214.618), (2, 112.4385), (3, 76.215853), (4, 57.669752)],
-)
-def test_steady_states_stay(dose, glucose) -> None:
-    y = np.array([glucose, dose / 0.09, dose / 0.09, dose / 0.18, dose / 0.18, dose / 0.012])
-    np.testing.assert_allclose(one(y, dose, 1000.0), y, rtol=3e-6)
+def at_rest(glucose, doses):
+    """[6, n] states in which all but glucose is steady under constant doses."""
+    parts = [doses / rate for rate in (0.09, 0.09, 0.18, 0.18, 0.012)]
+    return np.stack([np.broadcast_to(glucose, doses.shape), *parts])
 
 
-@pytest.mark.parametrize(
-    ("meal", "dose"),
-    [(800, 2.334478), (950, 2.723415), (1000, 2.853061), (1200, 3.371643), (1632, 4.491782)],
-)
-def test_doses_that_hold_glucose_at_80(meal, dose) -> None:
-    y = np.array([80.0, dose / 0.09, dose / 0.09, dose / 0.18, dose / 0.18, dose / 0.012])
-    assert one(y, dose, meal)[0] == pytest.approx(80.0, abs=1e-4)
+def test_steady_states_stay() -> None:
+    doses = np.arange(5.0)
+    y = at_rest(np.array([2394.049, 214.618, 112.4385, 76.215853, 57.669752]), doses)
+    np.testing.assert_allclose(interval(y, doses, np.full(5, 1000.0)), y, rtol=3e-6)
+
+
+def test_doses_that_hold_glucose_at_80() -> None:
+    meals = np.array([800.0, 950, 1000, 1200, 1632])
+    doses = np.array([2.334478, 2.723415, 2.853061, 3.371643, 4.491782])
+    found = interval(at_rest(80.0, doses), doses, meals)[0]
+    assert found == pytest.approx(80.0, abs=1e-4)
 
 
 def test_the_first_intervals_of_the_known_day() -> None:
@@ -89,20 +90,15 @@ def test_without_insulin_glucose_tends_to_its_base() -> None:
     assert y[0] == pytest.approx(291.0, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("dose", "total"),
-    [
-        *((0, -138.3822), (2, -122.3284), (2.5, 4.9053), (2.8, 81.4380), (2.9, 91.1226)),
-        *((3.0, 86.3336), (3.2, 55.4307), (3.5, 7.8558), (4, -99.5493)),
-    ],
-)
-def test_whole_days_of_a_constant_dose(dose, total) -> None:
+def test_whole_days_of_a_constant_dose() -> None:
+    doses = np.array([0, 2, 2.5, 2.8, 2.9, 3.0, 3.2, 3.5, 4])
+    totals = (-138.3822, -122.3284, 4.9053, 81.4380, 91.1226, 86.3336, 55.4307, 7.8558, -99.5493)
     day = fixed_day()
-    y, found = one(START, 3, day[1]), 0.0
+    y, found = np.tile(one(START, 3, day[1])[:, None], 9), np.zeros(9)
     for k in range(1, 144):
-        y = one(y, dose, day[k + 1])
-        found += float(dosing.reward(y[:1])[0])
-    assert found == pytest.approx(total, abs=1e-4)
+        y = interval(y, doses, np.full(9, day[k + 1]))
+        found += dosing.reward(y[0])
+    assert found == pytest.approx(totals, abs=1e-4)
 
 
 def test_the_fixed_day() -> None:

@@ -6,7 +6,7 @@ from helpers import changed, shipped
 from scipy.integrate import solve_ivp
 from test_slots import assert_same_story
 
-from privrl_bench.envs.hiv import EFFICACY, RATES, START, USUAL, HivSlots, after_days, reward, slope
+from privrl_bench.envs.hiv import RATES, START, USUAL, HivSlots, after_days, reward, slope
 from privrl_bench.envs.registry import env_spec, make_slots
 from privrl_bench.envs.slots import LoopSlots
 from privrl_bench.errors import ConfigError, EnvironmentFailure
@@ -171,4 +171,3 @@ def test_wrong_settings(kwargs, line) -> None:
 def test_a_state_that_is_none() -> None:
     with pytest.raises(EnvironmentFailure, match="does not stay finite"):
         after_days(PATIENT * np.nan, np.array([0]))
-    assert EFFICACY.shape == (4, 2)

@@ -200,47 +200,6 @@ def test_public_facts_of_the_shipped_environments(name, sizes) -> None:
 # -- dm_control -----------------------------------------------------------------------------
 
 
-def put(env, state):
-    """Set position, angle and their velocities in the simulator."""
-    physics = env.unwrapped._env.physics
-    with physics.reset_context():
-        physics.data.qpos[:] = state[:2]
-        physics.data.qvel[:] = state[2:]
-
-
-@pytest.mark.parametrize(
-    ("state", "push", "after", "reward"),
-    [
-        ((0, 0, 0, 0), 1, (0.00048668, -0.00070696, 0.09733660, -0.14141007), 0.79926381),
-        ((0, 0.1, 0, 0), 0, (-0.00000344, 0.10007611, -0.00068851, 0.01522342), 0.99748764),
-        ((0.5, 0.3, 0.2, -0.4), -0.5, (0.50174854, 0.29655875, 0.1497081, -0.2883166), 0.86327766),
-        ((0, 0, 0, 0), 0, (0, 0, 0, 0), 1.0),
-        ((0, math.pi, 0, 0), 0, None, 0.0),
-    ],
-)
-def test_dm_control_cartpole_takes_the_known_steps(state, push, after, reward) -> None:
-    env = make_env(shipped("cartpole_balance"))
-    env.reset(seed=0)
-    put(env, state)
-    obs, got, *_ = env.step(np.array([push], dtype=float))
-    assert got == pytest.approx(reward, abs=1e-7)
-    if after is not None:
-        x, angle, speed, turn = after
-        # Order: cart position, cosine, sine, then the two speeds.
-        expected = (x, math.cos(angle), math.sin(angle), speed, turn)
-        assert obs == pytest.approx(expected, abs=2e-7)
-
-
-def test_doing_nothing_in_balance_scores_747_over_1000_truncated_steps() -> None:
-    config = shipped("cartpole_balance")
-    outcome = play(config, range(5), lambda o: np.zeros((len(o), 1)))
-    returns, lengths, terminated, truncated = outcome
-    assert returns.mean() == pytest.approx(747.5, abs=4 * 25 / math.sqrt(5))
-    assert lengths.tolist() == [1000] * 5
-    assert truncated.all()
-    assert not terminated.any()
-
-
 def test_swingup_starts_hanging_and_pays_nothing_there() -> None:
     slots = make_slots(shipped("cartpole_swingup"), 2)
     obs = slots.reset(np.arange(2), [0, 1])

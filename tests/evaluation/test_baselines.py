@@ -1,5 +1,6 @@
 """Policies without learning, and evaluations before any data."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -48,14 +49,26 @@ def test_twenty_evaluations_or_one_after_every_round():
         assert len(times) == expected + 1
 
 
+@pytest.fixture(scope="module")
+def other_ledger(tmp_path_factory):
+    """Trains once with other evaluations, and returns the bytes of the ledger."""
+
+    @functools.cache
+    def ledger():
+        words = [*WORDS, "rounds=4", "eval.every=128"]
+        (other,) = run([compose(words)], [tmp_path_factory.mktemp("other") / "run"], [words])
+        return (Path(other.folder) / "ledger.jsonl").read_bytes()
+
+    return ledger
+
+
 @pytest.mark.fast_every(3)
 @pytest.mark.parametrize("every", ["auto", "64", "0"])
-def test_evaluations_change_nothing_that_is_trained(tmp_path, every):
+def test_evaluations_change_nothing_that_is_trained(tmp_path, every, other_ledger):
     words = [*WORDS, "rounds=4", f"eval.every={every}"]
     (result,) = run([compose(words)], [tmp_path / "run"], [words])
-    (other,) = run([compose([*WORDS, "rounds=4", "eval.every=128"])], [tmp_path / "b"], [words])
-    ledgers = [(Path(one.folder) / "ledger.jsonl").read_bytes() for one in (result, other)]
-    assert ledgers[0] == ledgers[1]  # with digests of what was released
+    ledger = (Path(result.folder) / "ledger.jsonl").read_bytes()
+    assert ledger == other_ledger()  # with digests of what was released
     rows = read_lines(tmp_path / "run" / "metrics.jsonl")
     evaluated = [row["steps"] for row in rows if "eval/return_mean" in row]
     assert evaluated == ([256] if every == "0" else [0, 64, 128, 192, 256])

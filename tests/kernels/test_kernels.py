@@ -186,29 +186,17 @@ def test_machine_code_of_an_older_part_in_another_module_is_not_used(modules):
     assert len(kept(changed)) == 1
 
 
-@pytest.mark.parametrize("harm", [lambda x: x[:-9], lambda x: x[:-9] + bytes(9), lambda x: b""])
-def test_damaged_machine_code_is_compiled_again(modules, harm):
+def test_damaged_machine_code_is_compiled_again(modules):
     total = modules()
     total(np.ones(3))
     (file,) = kept(total)
-    file.write_bytes(harm(file.read_bytes()))
+    file.write_bytes(file.read_bytes()[:-9] + bytes(9))
     again = modules()
     assert again(np.ones(3)) == 6.0
     assert hits(again) == 0
     third = modules()
     third(np.ones(3))
     assert hits(third) == 1
-
-
-def test_without_a_folder_to_write_to_code_is_compiled(modules, monkeypatch):
-    total = modules()
-
-    def full(self, data):
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", full)
-    assert total(np.ones(3)) == 6.0
-    assert kept(total) == []
 
 
 def test_a_full_disk_is_reported(modules, monkeypatch):
@@ -222,3 +210,4 @@ def test_a_full_disk_is_reported(modules, monkeypatch):
     monkeypatch.setattr(Path, "write_bytes", full)
     assert total(np.ones(3)) == 6.0
     assert "No space left on device; every run compiles them" in lines[1]
+    assert kept(total) == []

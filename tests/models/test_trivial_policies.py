@@ -39,7 +39,8 @@ def score(name, episodes):
     ],
 )
 def test_rules_score_the_known_means(name, mean, tolerance) -> None:
-    assert score(name, 60).mean() == pytest.approx(mean, abs=tolerance)
+    episodes = 2 if name == "hiv" else 60  # its patients are all the same
+    assert score(name, episodes).mean() == pytest.approx(mean, abs=tolerance)
 
 
 @pytest.mark.parametrize(

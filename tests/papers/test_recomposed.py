@@ -1,4 +1,4 @@
-"""A row whose words do not give its digest, or without where it was made, is found; `write_results --check` looks."""
+"""Rows whose words do not give their digest are found; `write_results --check` looks for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""README.md and docs/ show what is in the results store: `write_results --check` of `make lint` compares them."""
+"""What pages show of the results store; that they are up to date is checked by `write_results --check`."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
+from helpers import load_script
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_scripts import load
 
 from privrl_bench.config.schema import PrivacyConfig
 from privrl_bench.errors import ConfigError, PrivacyError
@@ -257,7 +257,7 @@ def test_fixed_cohorts_have_no_add_or_remove():
 
 @pytest.fixture(scope="module")
 def checks():
-    return load("check_epsilon")
+    return load_script("check_epsilon")
 
 
 def test_known_answers_of_the_independent_bounds(checks):

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers import load_script
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_gate import make_account
-from test_scripts import load
 
 from privrl_bench.algorithms.registry import ALGORITHMS, algo_schema
 from privrl_bench.composition.compose import compose
@@ -87,7 +87,7 @@ def test_everybody_is_drawn_and_nobody_is_cut():
 @pytest.mark.parametrize(("z", "rounds"), [(1.0, 1), (1.0, 3), (0.3, 50), (5.0, 20)])
 def test_everybody_in_every_round_is_the_gaussian_mechanism(adjacency, z, rounds):
     """The formula of Balle and Wang in 50 digits, which shares no code with the package."""
-    exact = load("check_epsilon").balle_wang(math.sqrt(rounds) / z, 1e-5)
+    exact = load_script("check_epsilon").balle_wang(math.sqrt(rounds) / z, 1e-5)
     found = ledger_epsilon(Counter({of_everybody(adjacency, z=z): rounds}), 1e-5)
     assert found == pytest.approx(exact, rel=1e-9)
     fixed = ledger_epsilon(
@@ -157,7 +157,7 @@ def test_a_run_of_everybody_has_the_gaussian_mechanisms_epsilon(name, adjacency,
     parts = make_plan([everybodys(name, adjacency, sets, trained)])
     assert parts.gate.event(0).q == 1.0
     delta, rounds = parts.config.privacy.delta, parts.rounds
-    exact = load("check_epsilon").balle_wang(math.sqrt(rounds) / 2.0, delta)
+    exact = load_script("check_epsilon").balle_wang(math.sqrt(rounds) / 2.0, delta)
     plan = describe_plan(parts, 0)
     assert plan["guarantee"]["epsilon"] == plan["epsilon"] == pytest.approx(exact, rel=1e-9)
     assert list(plan["epsilons"].values()) == [plan["epsilon"]] * len(plan["epsilons"])
@@ -195,7 +195,7 @@ def test_noise_is_calibrated_for_everybody():
     parts = make_plan([compose(words)])
     z = parts.config.privacy.z
     assert parts.gate.planned_epsilon(0) == pytest.approx(3.0, rel=0.02)
-    assert load("check_epsilon").balle_wang(math.sqrt(3) / z, 1e-5) <= 3.0
+    assert load_script("check_epsilon").balle_wang(math.sqrt(3) / z, 1e-5) <= 3.0
 
 
 def test_a_plan_that_fails_leaves_no_folder(tmp_path, monkeypatch):

@@ -7,22 +7,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from helpers import Clock, Terminal
 
 from privrl_bench.composition.compose import compose
 from privrl_bench.training.progress import Progress, ProgressState, SweepDisplay, sent_to
 from privrl_bench.training.sweep import Job
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def groups() -> list[list[Job]]:

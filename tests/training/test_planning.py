@@ -1,7 +1,6 @@
 """privrl plan: its numbers by hand, what limits the rounds, and the nearest measured results."""
 
 import csv
-import io
 import json
 import math
 import subprocess
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from helpers import Terminal
 
 from privrl_bench.cli.main import main
 from privrl_bench.composition.compose import compose
@@ -52,15 +52,6 @@ def store(tmp_path):
                 one["made_at"] = "509cd63" if words == "z=12" else ""
                 writer.writerow(one | {"epsilon": epsilon, "status": status, "value": value})
     return tmp_path
-
-
-def test_the_plan_of_returning_users_has_the_product_of_what_it_names(tmp_path, capsys):
-    words = ["algo=dqn", "env=cartpole", "rounds=300", "plan_only=true"]
-    run([compose(words)], [tmp_path / "run"], [[]])
-    shown = capsys.readouterr().out
-    assert (
-        "300 rounds of 200 users; 1500 users, each comes once, for 500 steps: 750000 steps" in shown
-    )
 
 
 def test_noise_of_a_round_against_the_clip_is_what_one_computes_by_hand():
@@ -139,11 +130,6 @@ def test_a_budget_limits_the_rounds_and_the_plan_says_so():
 def test_the_plan_gives_its_answer_first():
     answer = "dppg on cartpole: 146 rounds of 64 users, epsilon 2 at delta 1e-05, formal"
     assert planned("privacy.epsilon=2").lines()[0] == answer
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
 
 
 def test_lines_on_a_terminal_hang_are_not_cut_in_words_and_show_the_status(monkeypatch):

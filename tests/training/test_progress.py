@@ -3,20 +3,9 @@
 import io
 
 import pytest
+from helpers import Clock, Terminal
 
 from privrl_bench.training.progress import Progress, duration
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
 
 
 def test_plain_lines_say_speed_return_epsilon_and_time_left():

@@ -16,6 +16,7 @@ from test_runner import assert_same, cartpole, essence, train
 from privrl_bench.algorithms.base import Algorithm
 from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError, EnvironmentFailure
+from privrl_bench.kernels import machine
 from privrl_bench.kernels.signals import Stopped
 from privrl_bench.training import loop as training
 from privrl_bench.training import runner, workers
@@ -51,6 +52,16 @@ KINDS: list[Callable[[], BaseException]] = [
 
 def tiny() -> RunConfig:
     return cartpole(total_steps=512 * 2)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of `tiny()`, finished; no test changes it."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine, "cores", lambda: 1)
+        train(tiny(), folder)
+    return folder
 
 
 # Every place with two kinds and every kind with two places and more in the fast suite.
@@ -107,9 +118,8 @@ def test_a_full_disk_does_not_hide_the_error(
 
 @pytest.mark.parametrize("number", STOPS)
 def test_a_signal_ends_a_run_after_its_round(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Path
 ) -> None:
-    train(tiny(), tmp_path / "whole")
     step = training.Trainer.step
 
     def stopped(trainer: training.Trainer) -> None:
@@ -126,7 +136,7 @@ def test_a_signal_ends_a_run_after_its_round(
     assert (tmp_path / "cut" / "checkpoint.pt").exists()
     assert signal.getsignal(number) == signal.SIG_DFL
     assert train(tiny(), tmp_path / "cut").status == "done"
-    assert_same(essence(tmp_path / "whole"), essence(tmp_path / "cut"))
+    assert_same(essence(whole), essence(tmp_path / "cut"))
 
 
 @pytest.mark.parametrize("number", STOPS)

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,6 +32,7 @@ from privrl_bench.config.schema import (
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.evaluation import evaluator as evaluate
 from privrl_bench.evaluation import returns
+from privrl_bench.kernels import machine
 from privrl_bench.training import loop as training
 from privrl_bench.training.folder import read_lines
 from privrl_bench.training.runner import run, run_each
@@ -63,6 +65,20 @@ def train(config, folder, overrides=("x=1",)):
     return run([config], [folder], [list(overrides)])[0]
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """How `cartpole()` ended in a folder that no test changes; `copied` is for those that do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine, "cores", lambda: 1)
+        return train(cartpole(), tmp_path_factory.mktemp("finished") / "run")
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    """The folder of `finished`, to change."""
+    return Path(shutil.copytree(finished.folder, tmp_path / "run"))
+
+
 def essence(folder):
     """What must not depend on interruptions."""
     policy = torch.load(folder / "policy.pt", weights_only=True)["actor"]
@@ -79,17 +95,17 @@ def assert_same(one, other):
     assert torch.equal(one[2], other[2])
 
 
-def test_a_run_leaves_the_fixed_files_and_fields(tmp_path):
-    result = train(cartpole(), tmp_path / "run")
-    assert result.status == "done"
-    assert result.exit_code == 0
-    names = {p.name for p in (tmp_path / "run").iterdir()}
+def test_a_run_leaves_the_fixed_files_and_fields(finished):
+    assert finished.status == "done"
+    assert finished.exit_code == 0
+    folder = Path(finished.folder)
+    names = {p.name for p in folder.iterdir()}
     assert names >= {
         *("config.yaml", "overrides.txt", "provenance.json", "plan.json", "status.json"),
         *("metrics.jsonl", "timing.jsonl", "ledger.jsonl", "summary.json", "checkpoint.pt"),
         "policy.pt",
     }
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    summary = json.loads((folder / "summary.json").read_text())
     assert set(summary) >= {
         *("status", "return", "epsilon", "epsilon_paper", "delta", "guarantee"),
         *("steps", "wall_seconds", "steps_per_second"),
@@ -98,7 +114,7 @@ def test_a_run_leaves_the_fixed_files_and_fields(tmp_path):
     assert set(summary["guarantee"]) >= {"status", "unit", "notion", "adjacency", "caveats"}
     assert summary["steps"] == 512 * 12
     assert summary["status"] == "done"
-    rows = read_lines(tmp_path / "run" / "metrics.jsonl")
+    rows = read_lines(folder / "metrics.jsonl")
     last = [
         row["eval/return_mean"]
         for row in rows
@@ -112,15 +128,15 @@ def test_a_run_leaves_the_fixed_files_and_fields(tmp_path):
     assert any(c.startswith("shared critic") for c in summary["guarantee"]["caveats"])
 
 
-def test_epsilon_of_segments_counts_the_releases_one_episode_enters(tmp_path):
-    result = train(cartpole(), tmp_path / "run")
-    plan = json.loads((tmp_path / "run" / "plan.json").read_text())
+def test_epsilon_of_segments_counts_the_releases_one_episode_enters(finished):
+    folder, summary = Path(finished.folder), finished.summary
+    plan = json.loads((folder / "plan.json").read_text())
     assert plan["releases_per_user"] == 9
     exact = 16.6755  # Gaussian with z = 1/3 at delta 1e-5
-    assert result.summary["epsilon"] == pytest.approx(exact, abs=1e-3)
-    assert plan["epsilon"] == result.summary["epsilon"]
-    assert result.summary["epsilon_paper"] == pytest.approx(5.0004, abs=1e-4)
-    spent = [row["privacy/epsilon"] for row in read_lines(tmp_path / "run" / "metrics.jsonl")]
+    assert summary["epsilon"] == pytest.approx(exact, abs=1e-3)
+    assert plan["epsilon"] == summary["epsilon"]
+    assert summary["epsilon_paper"] == pytest.approx(5.0004, abs=1e-4)
+    spent = [row["privacy/epsilon"] for row in read_lines(folder / "metrics.jsonl")]
     assert spent[0] == 0.0  # before any data
     assert spent[1] == pytest.approx(4.3772, abs=1e-4)
     assert spent == sorted(spent)
@@ -154,9 +170,9 @@ def test_private_critic_with_users_from_a_reset_is_formal(tmp_path, user):
     ],
     ids=["dppg", "seeded-adam", "running", "fresh", "ppo", "a2c"],
 )
-def test_a_run_cut_in_two_equals_an_uninterrupted_one(tmp_path, changes, monkeypatch):
+def test_a_run_cut_in_two_equals_an_uninterrupted_one(tmp_path, changes, monkeypatch, finished):
     config = cartpole(**changes)
-    train(config, tmp_path / "whole")
+    whole = train(config, tmp_path / "whole") if changes else finished
 
     from privrl_bench.training import loop as training
 
@@ -175,7 +191,7 @@ def test_a_run_cut_in_two_equals_an_uninterrupted_one(tmp_path, changes, monkeyp
     assert status["status"] == "interrupted"
     monkeypatch.setattr(training.Trainer, "step", step)
     assert train(config, tmp_path / "cut").status == "done"
-    assert_same(essence(tmp_path / "whole"), essence(tmp_path / "cut"))
+    assert_same(essence(Path(whole.folder)), essence(tmp_path / "cut"))
 
 
 DRIVER = """
@@ -244,7 +260,9 @@ def test_secure_noise_never_repeats_a_release_uncounted(tmp_path, monkeypatch):
     assert summary["epsilon"] > summary["epsilon_planned"]
 
 
-def test_a_kill_between_the_last_checkpoint_and_the_end_is_finished(tmp_path, monkeypatch):
+def test_a_kill_between_the_last_checkpoint_and_the_end_is_finished(
+    tmp_path, monkeypatch, finished
+):
     from privrl_bench.training import loop as training
 
     real = training.Experiment._finish
@@ -255,10 +273,9 @@ def test_a_kill_between_the_last_checkpoint_and_the_end_is_finished(tmp_path, mo
     monkeypatch.setattr(training.Experiment, "_finish", killed)
     assert train(cartpole(), tmp_path / "run").status == "interrupted"
     monkeypatch.setattr(training.Experiment, "_finish", real)
-    train(cartpole(), tmp_path / "whole")
     # The interruption put the run one round back, so that it is trained and evaluated again.
     assert train(cartpole(), tmp_path / "run").status == "done"
-    assert_same(essence(tmp_path / "whole"), essence(tmp_path / "run"))
+    assert_same(essence(Path(finished.folder)), essence(tmp_path / "run"))
     checkpoint = (tmp_path / "run" / "checkpoint.pt").read_bytes()
     (tmp_path / "run" / "status.json").write_text('{"status": "running", "reason": ""}')
     assert torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)["round"] == 12
@@ -405,20 +422,24 @@ def test_a_ledger_without_a_checkpoint_is_kept_too(tmp_path, monkeypatch):
         train(secure(), tmp_path / "run")
 
 
-@pytest.mark.fast_every(4)
-@pytest.mark.parametrize("damage", ["edited", "first", "last", "all"])
-def test_explain_says_that_the_ledger_of_a_finished_run_does_not_verify(tmp_path, damage):
+def test_explain_says_that_the_ledger_of_a_finished_run_does_not_verify(tmp_path):
     folder = tmp_path / "run"
     train(secure(), folder)
-    wrong = "the ledger does not verify"
-    assert wrong not in "\n".join(explain(folder).lines(200))
     path = folder / "ledger.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True)
-    if damage == "edited":
-        lines[0] = lines[0].replace(b'"z": 1.0', b'"z": 9.0')
-    kept = {"edited": lines, "first": lines[1:], "last": lines[:-1], "all": []}[damage]
-    path.write_bytes(b"".join(kept))
-    assert wrong in "\n".join(explain(folder).lines(200))
+    whole = path.read_bytes()
+    first, *rest = whole.splitlines(keepends=True)
+    damages = {
+        "edited": [first.replace(b'"z": 1.0', b'"z": 9.0'), *rest],
+        "first": rest,
+        "last": [first, *rest[:-1]],
+        "all": [],
+    }
+    wrong = "the ledger does not verify"
+    for damage, kept in damages.items():
+        path.write_bytes(whole)
+        assert wrong not in "\n".join(explain(folder).lines(200))
+        path.write_bytes(b"".join(kept))
+        assert wrong in "\n".join(explain(folder).lines(200)), damage
 
 
 def test_a_damaged_checkpoint_is_one_line(tmp_path, monkeypatch):
@@ -431,17 +452,16 @@ def test_a_damaged_checkpoint_is_one_line(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["summary.json", "identity.json", "status.json"])
-def test_a_damaged_file_of_a_finished_run_is_one_line(name, tmp_path):
+def test_a_damaged_file_of_a_finished_run_is_one_line(name, copied):
     """They were a JSONDecodeError, a KeyError and a FileNotFoundError."""
-    train(cartpole(), tmp_path / "run")
     for content in ("", "{", "[]"):
-        (tmp_path / "run" / name).write_text(content)
+        (copied / name).write_text(content)
         with pytest.raises(ConfigError, match=rf"^resume: .*{name} .*use resume=restart"):
-            train(cartpole(), tmp_path / "run")
+            train(cartpole(), copied)
     if name == "summary.json":
-        (tmp_path / "run" / name).unlink()
+        (copied / name).unlink()
         with pytest.raises(ConfigError, match="missing or damaged; use resume=restart"):
-            train(cartpole(), tmp_path / "run")
+            train(cartpole(), copied)
 
 
 def test_a_run_killed_before_its_first_checkpoint_says_that_it_starts_again(
@@ -460,16 +480,15 @@ def test_an_edited_ledger_is_refused_in_one_line(tmp_path, monkeypatch):
         train(secure(), tmp_path / "run")
 
 
-def test_a_finished_run_is_skipped_and_another_configuration_is_refused(tmp_path):
-    train(cartpole(), tmp_path / "run")
-    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
-    assert train(cartpole(), tmp_path / "run").status == "skipped"
-    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+def test_a_finished_run_is_skipped_and_another_configuration_is_refused(copied):
+    before = (copied / "metrics.jsonl").read_bytes()
+    assert train(cartpole(), copied).status == "skipped"
+    assert (copied / "metrics.jsonl").read_bytes() == before
     with pytest.raises(ConfigError, match=r"algo\.epochs: 2 -> 8"):
-        train(cartpole(algo=replace(cartpole().algo, epochs=8)), tmp_path / "run")
-    again = train(cartpole(resume="restart"), tmp_path / "run")
+        train(cartpole(algo=replace(cartpole().algo, epochs=8)), copied)
+    again = train(cartpole(resume="restart"), copied)
     assert again.status == "done"
-    assert (tmp_path / "run.old1" / "metrics.jsonl").read_bytes() == before
+    assert (copied.with_name("run.old1") / "metrics.jsonl").read_bytes() == before
 
 
 def test_a_plan_trains_nothing_and_does_not_block_the_run(tmp_path):
@@ -559,6 +578,7 @@ def test_a_non_private_run_says_infinity_and_none(tmp_path):
     config = cartpole(
         algo=PpoConfig(minibatches=4, epochs=2),
         privacy=PrivacyConfig(mechanism="none", z=0.0, users_per_round=8),
+        total_steps=512 * 2,
     )
     summary = train(config, tmp_path / "run").summary
     assert summary["epsilon"] == math.inf
@@ -625,31 +645,30 @@ def aside(monkeypatch):
 
 
 @pytest.mark.slow
-def test_an_evaluation_beside_training_leaves_the_same_files(tmp_path, aside):
-    train(cartpole(), tmp_path / "here")
+def test_an_evaluation_beside_training_leaves_the_same_files(tmp_path, aside, finished):
     aside()
     assert train(cartpole(), tmp_path / "aside").status == "done"
-    assert_same(essence(tmp_path / "here"), essence(tmp_path / "aside"))
+    assert_same(essence(Path(finished.folder)), essence(tmp_path / "aside"))
 
 
 @pytest.mark.fast_every(4)
 @pytest.mark.parametrize("after", [0, 1, 2, 99])
-def test_rows_stay_in_order_however_late_an_evaluation_is(tmp_path, monkeypatch, after, aside):
-    train(cartpole(), tmp_path / "here")
+def test_rows_stay_in_order_however_late_an_evaluation_is(
+    tmp_path, monkeypatch, after, aside, finished
+):
     late = Late(after)
     monkeypatch.setattr(evaluate, "PipeWorker", late)
     aside()
     config = cartpole()
     assert train(config, tmp_path / "aside").status == "done"
-    assert_same(essence(tmp_path / "here"), essence(tmp_path / "aside"))
+    assert_same(essence(Path(finished.folder)), essence(tmp_path / "aside"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", ["signal", "failure"])
 def test_a_run_cut_while_an_evaluation_is_under_way_loses_nothing(
-    tmp_path, monkeypatch, stop, aside
+    tmp_path, monkeypatch, stop, aside, finished
 ):
-    train(cartpole(), tmp_path / "here")
     monkeypatch.setattr(evaluate, "PipeWorker", Late(99))
     aside()
     config = cartpole()
@@ -667,11 +686,10 @@ def test_a_run_cut_while_an_evaluation_is_under_way_loses_nothing(
     assert cut.status == ("interrupted" if stop == "signal" else "failed")
     monkeypatch.setattr(training.Trainer, "step", real)
     assert train(config, tmp_path / "aside").status == "done"
-    assert_same(essence(tmp_path / "here"), essence(tmp_path / "aside"))
+    assert_same(essence(Path(finished.folder)), essence(tmp_path / "aside"))
 
 
-def test_a_failed_evaluation_beside_training_is_done_again(tmp_path, monkeypatch, aside):
-    train(cartpole(), tmp_path / "here")
+def test_a_failed_evaluation_beside_training_is_done_again(tmp_path, monkeypatch, aside, finished):
     monkeypatch.setattr(evaluate, "PipeWorker", Late(2, fails=True))
     aside()
     config = cartpole()
@@ -680,7 +698,7 @@ def test_a_failed_evaluation_beside_training_is_done_again(tmp_path, monkeypatch
     assert "the pump is stuck" in failed.reason
     monkeypatch.setattr(evaluate, "PipeWorker", Late(2))
     assert train(config, tmp_path / "aside").status == "done"
-    assert_same(essence(tmp_path / "here"), essence(tmp_path / "aside"))
+    assert_same(essence(Path(finished.folder)), essence(tmp_path / "aside"))
 
 
 def test_evaluation_moves_aside_when_it_takes_long_and_a_core_is_idle(tmp_path, monkeypatch):
@@ -698,11 +716,10 @@ def test_evaluation_moves_aside_when_it_takes_long_and_a_core_is_idle(tmp_path, 
     assert len(made) == 1
 
 
-def test_the_checkpoint_is_plain_data_without_noise_or_secrets(tmp_path):
-    train(cartpole(), tmp_path / "run")
-    saved = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
+def test_the_checkpoint_is_plain_data_without_noise_or_secrets(finished):
+    saved = torch.load(Path(finished.folder) / "checkpoint.pt", weights_only=True)
     assert set(saved) == {"version", "round", "state", "collector", "regret", "ledger"}
-    policy = torch.load(tmp_path / "run" / "policy.pt", weights_only=True)
+    policy = torch.load(Path(finished.folder) / "policy.pt", weights_only=True)
     assert set(policy) == {"format", "actor", "policy", "spec", "algo", "env", "eval", "guarantee"}
 
 

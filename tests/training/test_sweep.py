@@ -24,6 +24,7 @@ from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.config.schema import HardwareConfig, RunConfig
 from privrl_bench.errors import EnvironmentFailure
+from privrl_bench.kernels import machine
 from privrl_bench.training import loop as training
 from privrl_bench.training import sweep
 from privrl_bench.training.folder import RunDir, read_lines
@@ -59,6 +60,17 @@ def sweep_of(work: Sequence[Job]) -> tuple[int, list[Outcome]]:
     """Exit code and outcomes."""
     outcomes = sweep.run_jobs(work)
     return sweep.interruption(outcomes), outcomes
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Folders of three seeds of SEGMENTS, finished; no test changes them."""
+    work = seeds(SEGMENTS, 3, str(tmp_path_factory.mktemp("whole")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine, "cores", lambda: 1)
+        code, outcomes = sweep_of(work)
+    assert (code, statuses(outcomes)) == (0, ["done"] * 3)
+    return [job.folder for job in work]
 
 
 def begun(root: Path) -> list[Path]:
@@ -215,10 +227,14 @@ def pooled(algo: str) -> RunConfig:
 @pytest.mark.fast_every(3)
 @pytest.mark.parametrize("algo", ["dppg", "ppo", "a2c"])
 def test_a_diverged_replica_fails_alone_and_the_others_do_not_notice(
-    algo: str, monkeypatch: pytest.MonkeyPatch
+    algo: str, monkeypatch: pytest.MonkeyPatch, whole: list[Path]
 ) -> None:
-    base = SEGMENTS if algo == "dppg" else pooled(algo)
-    assert statuses(sweep_of(seeds(base, 3, "whole"))[1]) == ["done"] * 3
+    base = SEGMENTS
+    if algo != "dppg":
+        base = pooled(algo)
+        work = seeds(base, 3, "whole")
+        assert statuses(sweep_of(work)[1]) == ["done"] * 3
+        whole = [job.folder for job in work]
 
     def blow_up(session: training.Trainer) -> None:
         if session.round == 4:
@@ -230,9 +246,9 @@ def test_a_diverged_replica_fails_alone_and_the_others_do_not_notice(
     assert statuses(outcomes) == ["done", "failed", "done"]
     assert "round 3 gave non-finite parameters" in outcomes[1].reason
     assert outcomes[1].exit_code == 1
-    for n in "02":
-        assert content(Path("whole", n)) == content(Path("cut", n))
-        assert RunDir(Path("cut", n)).status()["status"] == "done"
+    for n in (0, 2):
+        assert content(whole[n]) == content(Path("cut", str(n)))
+        assert RunDir(Path("cut", str(n))).status()["status"] == "done"
     failed = RunDir(Path("cut/1"))
     assert failed.status() == {"status": "failed", "reason": outcomes[1].reason}
     assert json.loads((failed / "summary.json").read_text())["steps"] == 3 * 64
@@ -253,9 +269,9 @@ def test_all_replicas_may_diverge(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [RunDir(Path("x", n)).load_checkpoint()["round"] for n in "01"] == [0, 1]  # type: ignore[index]
 
 
-def test_a_simulator_that_fails_stops_its_own_job_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert sweep_of(seeds(SEGMENTS, 3, "whole"))[0] == 0
-
+def test_a_simulator_that_fails_stops_its_own_job_only(
+    monkeypatch: pytest.MonkeyPatch, whole: list[Path]
+) -> None:
     def fail(session: training.Trainer) -> None:
         if session.round == 3 and any(run.seed == 1 for run in session.parts.configs):
             raise EnvironmentFailure("pump is stuck")
@@ -264,9 +280,9 @@ def test_a_simulator_that_fails_stops_its_own_job_only(monkeypatch: pytest.Monke
     _, outcomes = sweep_of(seeds(SEGMENTS, 3, "cut"))
     assert statuses(outcomes) == ["done", "failed", "done"]
     assert outcomes[1].reason == "EnvironmentFailure: pump is stuck"
-    for n in "02":
-        assert_close(Path("cut", n), Path("whole", n))
-        assert outcomes[int(n)].summary["ledger"]["repeated"] == 0
+    for n in (0, 2):
+        assert_close(Path("cut", str(n)), whole[n])
+        assert outcomes[n].summary["ledger"]["repeated"] == 0
 
 
 def test_what_is_wrong_with_one_folder_is_the_matter_of_its_job() -> None:
@@ -290,9 +306,8 @@ def test_what_is_wrong_with_one_folder_is_the_matter_of_its_job() -> None:
 # --- interruptions
 
 
-def test_a_stopped_sweep_goes_on_job_by_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, work = seeds(SEGMENTS, 3, "whole"), seeds(SEGMENTS, 3, "cut")
-    assert sweep_of(whole)[0] == 0
+def test_a_stopped_sweep_goes_on_job_by_job(whole: list[Path]) -> None:
+    work = seeds(SEGMENTS, 3, "cut")
     sweep_of(work[:1])  # finished before the sweep
 
     def stop(session: training.Trainer) -> None:
@@ -311,7 +326,7 @@ def test_a_stopped_sweep_goes_on_job_by_job(monkeypatch: pytest.MonkeyPatch) -> 
     assert code == 0
     assert statuses(outcomes) == ["skipped", "done", "done"]
     for one, other in zip(work, whole, strict=True):
-        assert_close(one.folder, other.folder)
+        assert_close(one.folder, other)
 
 
 def test_a_signal_stops_what_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,15 +32,23 @@ def mirror(folder, **changes):
     return WandbLogger(config, folder, resolved, GUARANTEE)
 
 
-def test_an_offline_run_reads_back_whole(tmp_path):
-    folder = tmp_path / "dppg" / "cartpole" / "z=1,seed=3"
+@pytest.fixture(scope="module")
+def offline(tmp_path_factory):
+    """A finished run, read from its file."""
+    folder = tmp_path_factory.mktemp("offline") / "dppg" / "cartpole" / "z=1,seed=3"
     one = mirror(folder)
     assert one.mode == "offline"
     one.log(ROW)
     one.log({"round": 2, "steps": 1024, "privacy/epsilon": 6.0})
-    one.finish({"status": "done", "return": {"mean": 20.0}, "epsilon": math.inf})
+    summary = {"status": "done", "return": {"mean": 20.0}, "epsilon": math.inf}
+    one.finish(summary | {"wall_seconds": 123456.5})
     one.finish({"status": "again"})  # no effect
     (run,) = offline_runs(folder)
+    return run
+
+
+def test_an_offline_run_reads_back_whole(offline):
+    run = offline
     assert (run.project, run.name, run.group) == (
         "privrl_bench",
         "z=1,seed=3",
@@ -57,26 +65,19 @@ def test_an_offline_run_reads_back_whole(tmp_path):
     assert run.exit_code == 0
 
 
-def test_a_file_that_is_still_being_written_reads_as_far_as_it_goes(tmp_path):
-    one = mirror(tmp_path)
-    one.log(ROW)
-    one.finish({"status": "done"})
-    (run,) = offline_runs(tmp_path)
-    whole = list(records(run.raw))
-    for end in range(len(run.raw)):  # a record cut short is not a record
-        begun = list(records(run.raw[:end]))
+def test_a_file_that_is_still_being_written_reads_as_far_as_it_goes(offline):
+    whole = list(records(offline.raw))
+    for end in range(len(offline.raw)):  # a record cut short is not a record
+        begun = list(records(offline.raw[:end]))
         assert begun == whole[: len(begun)]
 
 
-def test_private_metrics_never_leave_the_folder(tmp_path):
-    one = mirror(tmp_path)
-    one.log(ROW)
-    one.finish({"status": "done", "wall_seconds": 123456.5})
-    (run,) = offline_runs(tmp_path)
-    assert b"train/" not in run.raw
-    assert b"123456.5" not in run.raw
+def test_private_metrics_never_leave_the_folder(tmp_path, offline):
+    """`offline` has logged a training return and the seconds that it took."""
+    assert b"train/" not in offline.raw
+    assert b"123456.5" not in offline.raw
     with pytest.raises(KeyError, match="train/return_mean"):
-        mirror(tmp_path / "other").finish({"status": "done", "train/return_mean": 1.0})
+        mirror(tmp_path, wandb="none").finish({"status": "done", "train/return_mean": 1.0})
     with pytest.raises(KeyError):
         mirror(tmp_path, wandb="none").log({"secret": 1.0})
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import gymnasium as gym
 import numpy as np
 
+from privrl_bench.packs.offline.datasets.minari_files import open_dataset
 from privrl_bench.packs.offline.datasets.trajectories import Episode
 
 BOX = gym.spaces.Box(-10.0, 10.0, (3,))
@@ -58,6 +61,25 @@ def assert_same(a: Episode, b: Episode) -> None:
             continue
         np.testing.assert_array_equal(x, y)
         assert x.dtype == y.dtype, name
+
+
+def assert_same_episodes(a: Sequence[Episode], b: Sequence[Episode]) -> None:
+    assert len(a) == len(b)
+    for one, other in zip(a, b, strict=True):
+        assert_same(one, other)
+
+
+def everything(name: str) -> list[Episode]:
+    """The episodes of a dataset."""
+    found = open_dataset(name)
+    return [found.episode(k) for k in range(found.episodes)]
+
+
+@contextmanager
+def no_figure(path: Path, count: int) -> Iterator[list[MagicMock]]:
+    """For `recording.figure`: drawing takes a second."""
+    path.touch()
+    yield [MagicMock()]
 
 
 def by_minari(

@@ -199,12 +199,17 @@ def die(*words):
     raise SystemExit("killed")
 
 
+def killed(monkeypatch, owner, name, words):
+    """A run that ends where it calls this method of a class."""
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, die)
+        with pytest.raises((SystemExit, pb.RunFailed) if owner is Gate else SystemExit):
+            pb.run(words, quiet=True)
+
+
 def test_a_killed_run_stays_charged_and_resumes_on_its_reservation(monkeypatch):
     budget = create()
-    with monkeypatch.context() as patch:
-        patch.setattr(Experiment, "run", die)
-        with pytest.raises(SystemExit):
-            run("privacy.z=4 budget=a.budget")
+    killed(monkeypatch, Experiment, "run", f"{LSPI} privacy.z=4 budget=a.budget")
     assert [one.state for one in budget.entries()] == ["reserved"]
     charged = parts(budget)
     run("privacy.z=4 budget=a.budget")
@@ -215,10 +220,7 @@ def test_a_killed_run_stays_charged_and_resumes_on_its_reservation(monkeypatch):
 def test_a_repeated_release_tops_up_before_it_is_drawn_or_is_refused(monkeypatch):
     """With secure noise another attempt is another release."""
     budget = create(filter="gaussian")
-    with monkeypatch.context() as patch:
-        patch.setattr(Gate, "_release_replica", die)
-        with pytest.raises((SystemExit, pb.RunFailed)):
-            run("privacy.z=2 budget=a.budget")
+    killed(monkeypatch, Gate, "_release_replica", f"{LSPI} privacy.z=2 budget=a.budget")
     one = parts(budget)[0]
     folder = next(Path("outputs").rglob("ledger.jsonl")).parent
     assert len((folder / "ledger.jsonl").read_text().splitlines()) == 1
@@ -237,10 +239,7 @@ def test_a_repeated_release_tops_up_before_it_is_drawn_or_is_refused(monkeypatch
 def test_a_top_up_that_does_not_fit_is_refused(monkeypatch):
     budget = create(filter="gaussian")
     words = "privacy.z=1.4 budget=a.budget"
-    with monkeypatch.context() as patch:
-        patch.setattr(Gate, "_release_replica", die)
-        with pytest.raises((SystemExit, pb.RunFailed)):
-            run(words)
+    killed(monkeypatch, Gate, "_release_replica", f"{LSPI} {words}")
     before = parts(budget)
     with pytest.raises(ConfigError, match=r"^budget: the run takes 14\d"):
         run(words)
@@ -250,10 +249,7 @@ def test_a_top_up_that_does_not_fit_is_refused(monkeypatch):
 
 def test_a_copied_folder_cannot_resume_and_restart_reserves_anew(monkeypatch):
     budget = create()
-    with monkeypatch.context() as patch:
-        patch.setattr(Experiment, "run", die)
-        with pytest.raises(SystemExit):
-            run("privacy.z=4 budget=a.budget")
+    killed(monkeypatch, Experiment, "run", f"{LSPI} privacy.z=4 budget=a.budget")
     place = next(Path("outputs").rglob("budget.json")).parent.resolve()
     folder = Path("outputs/copy")
     shutil.copytree(place, folder)
@@ -300,10 +296,7 @@ def test_a_copy_of_the_file_is_refused():
 
 def test_a_folder_that_lost_its_ledger_or_was_restored_cannot_release_again(monkeypatch):
     budget = create()
-    with monkeypatch.context() as patch:
-        patch.setattr(Experiment, "run", die)
-        with pytest.raises(SystemExit):
-            run("privacy.z=4 budget=a.budget")
+    killed(monkeypatch, Experiment, "run", f"{LSPI} privacy.z=4 budget=a.budget")
     folder = next(Path("outputs").rglob("budget.json")).parent
     shutil.copytree(folder, "backup")
     run("privacy.z=4 budget=a.budget")
@@ -325,10 +318,7 @@ def test_a_folder_that_lost_its_ledger_or_was_restored_cannot_release_again(monk
 def test_a_poisson_run_that_repeats_rounds_is_heuristic_before_it_resumes(monkeypatch):
     budget = create()
     words = LSPI.replace("dp_lspi", "dp_bc") + " privacy.users_per_round=20 rounds=3 privacy.z=5"
-    with monkeypatch.context() as patch:
-        patch.setattr(Gate, "_release_replica", die)
-        with pytest.raises((SystemExit, pb.RunFailed)):
-            pb.run(f"{words} budget=a.budget", quiet=True)
+    killed(monkeypatch, Gate, "_release_replica", f"{words} budget=a.budget")
     with pytest.raises(ConfigError, match=r"^budget: .* is heuristic"):
         pb.run(f"{words} budget=a.budget", quiet=True)
     assert budget.status == "formal"
@@ -342,10 +332,7 @@ def test_a_run_that_was_killed_before_it_was_settled_is_settled_when_it_is_seen_
     from privrl_bench.training.charging import Charge
 
     budget = create()
-    with monkeypatch.context() as patch:
-        patch.setattr(Charge, "settle", die)
-        with pytest.raises(SystemExit):
-            run("privacy.z=4 budget=a.budget")
+    killed(monkeypatch, Charge, "settle", f"{LSPI} privacy.z=4 budget=a.budget")
     assert [one.state for one in budget.entries()] == ["reserved"]
     run("privacy.z=4 budget=a.budget")  # done before
     assert [one.state for one in budget.entries()] == ["settled"]

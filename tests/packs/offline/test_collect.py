@@ -3,14 +3,14 @@
 import json
 import os
 import signal
-from contextlib import contextmanager, suppress
-from unittest.mock import MagicMock
+from contextlib import suppress
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from recorded import assert_same_episodes, everything, no_figure
 
 from privrl_bench.envs.slots import StepResult
 from privrl_bench.errors import ConfigError
@@ -24,17 +24,8 @@ from privrl_bench.types import EnvSpec
 SMALL = ["algo.hidden=[8]", "algo.batch=8", "algo.updates=0.02"]
 
 
-@contextmanager
-def no_figure(path, count):
-    """Drawing takes a second."""
-    path.touch()
-    yield [MagicMock()]
-
-
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch, request):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))
+def quick(here, monkeypatch, request):
     if "end_to_end" not in request.node.name:
         monkeypatch.setattr(recording, "figure", no_figure)
 
@@ -103,16 +94,18 @@ def test_what_cannot_be_collected_is_one_line_before_anything_is_played(words, c
     assert local_ids() == []
 
 
-@given(st.lists(st.text(st.characters(codec="ascii"), max_size=12), max_size=4))
-def test_any_words_give_an_order_or_a_config_error(words) -> None:
+@pytest.mark.parametrize(
+    ("base", "counts"),
+    [
+        (["env=pendulum"], ["runs", "steps", "together"]),
+        (["env=chain", "policy=uniform"], ["episodes", "together"]),
+    ],
+)
+@given(words=st.lists(st.text(st.characters(codec="ascii"), max_size=12), max_size=4))
+def test_any_words_give_an_order_or_a_config_error(base, counts, words) -> None:
     with suppress(ConfigError):
-        order = parse(["env=pendulum", *words])
-        assert min(order.runs, order.steps, order.together) >= 1
-
-
-def test_help(capsys) -> None:
-    assert main(["--help"]) == 0
-    assert "privrl collect env=pendulum" in capsys.readouterr().out
+        order = parse([*base, *words])
+        assert min(getattr(order, name) for name in counts) >= 1
 
 
 # --- the tape
@@ -179,18 +172,6 @@ def test_the_tape_keeps_whole_and_cut_episodes(discrete) -> None:
 
 
 # --- collections
-
-
-def everything(name):
-    found = open_dataset(name)
-    return [found.episode(k) for k in range(found.episodes)]
-
-
-def assert_same(a, b):
-    assert len(a) == len(b)
-    for one, other in zip(a, b, strict=True):
-        for x, y in zip(one[:5], other[:5], strict=True):
-            assert np.array_equal(x, y)
 
 
 def test_pendulum_end_to_end(tmp_path, capsys) -> None:
@@ -288,7 +269,7 @@ def test_an_interrupted_collection_equals_a_whole_one(words, monkeypatch) -> Non
     monkeypatch.setattr(playing.Trainer, "step", interrupted)
     codes = [main([*words, "name=cut-v0"]) for _ in range(3)]
     assert codes == [130, 128 + signal.SIGUSR1, 0]
-    assert_same(everything("whole-v0"), everything("cut-v0"))
+    assert_same_episodes(everything("whole-v0"), everything("cut-v0"))
 
 
 def test_the_card_has_the_code_that_played_not_that_of_the_end(monkeypatch) -> None:
@@ -324,7 +305,7 @@ def test_a_killed_collection_plays_again_what_was_not_saved(monkeypatch) -> None
     assert main([*words, "name=cut-v0"]) == 130
     assert main([*words, "name=cut-v0"]) == 0
     monkeypatch.setattr(Trajectories, "save", save)
-    assert_same(everything("whole-v0"), everything("cut-v0"))
+    assert_same_episodes(everything("whole-v0"), everything("cut-v0"))
 
 
 def test_other_words_need_another_name(monkeypatch, capsys) -> None:

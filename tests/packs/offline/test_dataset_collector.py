@@ -251,15 +251,6 @@ def test_live_algorithms_take_no_dataset(sets) -> None:
         compose(["algo=dppg", "env=pendulum", "env.obs_scaling=split"])
 
 
-def test_a_damaged_dataset_is_one_line(sets, tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    (tmp_path / "bad-v0" / "data").mkdir(parents=True)
-    (tmp_path / "bad-v0" / "data" / "metadata.json").write_text("{")
-    with pytest.raises(ConfigError, match=r"^data\.id: bad-v0 cannot be read: ") as found:
-        make_plan([config_of("bad-v0")])
-    assert "\n" not in str(found.value)
-
-
 def test_the_dataset_is_what_was_written(sets) -> None:
     found = open_dataset(sets)
     assert (found.episodes, found.user_count) == (60, 60)

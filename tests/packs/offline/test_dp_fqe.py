@@ -12,13 +12,9 @@ from privrl_bench.audit.leaks import find_leaks
 from privrl_bench.errors import ConfigError
 from privrl_bench.packs.offline.ope.dp_fqe import first_steps
 
+pytestmark = pytest.mark.usefixtures("datasets")
 OPEN = ("privacy.z=0", "privacy.clip=1000")
 FEW = ("algo.target=uniform", "algo.features=4")
-
-
-@pytest.fixture(autouse=True)
-def datasets(tmp_path, monkeypatch):
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
 
 
 def exact(right, gamma):

@@ -22,14 +22,10 @@ from privrl_bench.privacy.contribution import Contribution
 from privrl_bench.training.plan import make_plan
 from privrl_bench.types import EnvSpec
 
+pytestmark = pytest.mark.usefixtures("datasets")
 OPEN = ("privacy.z=0", "privacy.clip=1000")
 OWN = {"dp_lspi": ("algo.features=8",), "dp_cql": ("privacy.users_per_round=4",)}
 SPEC = EnvSpec("walk", 2, True, 3, 12)
-
-
-@pytest.fixture(autouse=True)
-def datasets(tmp_path, monkeypatch):
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
 
 
 # --- rows

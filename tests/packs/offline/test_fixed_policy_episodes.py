@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-from contextlib import contextmanager
 
 import minari
 import numpy as np
@@ -12,14 +11,15 @@ import torch
 from helpers import changed, own, shipped
 from hypothesis import given
 from hypothesis import strategies as st
+from recorded import assert_same_episodes, everything, no_figure
 
 from privrl_bench.config.overrides import later_wins
 from privrl_bench.envs.registry import env_spec, make_slots
-from privrl_bench.errors import ConfigError, EnvironmentFailure
+from privrl_bench.errors import EnvironmentFailure
 from privrl_bench.functional.rng import Streams
 from privrl_bench.packs.offline import recording as module
 from privrl_bench.packs.offline.collect import main, parse
-from privrl_bench.packs.offline.datasets.minari_files import local_ids, open_dataset
+from privrl_bench.packs.offline.datasets.minari_files import local_ids
 from privrl_bench.packs.offline.fixed_policies import LinearValues, choose, fixed_policy
 from privrl_bench.packs.offline.playing import play
 
@@ -28,16 +28,7 @@ SPEC = env_spec(CAR)
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch, request):
-    @contextmanager
-    def no_figure(path, count):
-        from unittest.mock import MagicMock
-
-        path.touch()
-        yield [MagicMock()]
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))
+def car_values(here, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "figure", no_figure)
     weights = torch.arange(12.0).reshape(4, 3).sin().double()
     car = LinearValues("MountainCar-v0", 1, None, [-1.2, -0.07], [0.6, 0.07], weights, {})
@@ -46,14 +37,6 @@ def here(tmp_path, monkeypatch, request):
 
 def soft():
     return fixed_policy("own.json:softmax:1", CAR, SPEC)
-
-
-def same(a, b):
-    assert len(a) == len(b)
-    for one, other in zip(a, b, strict=True):
-        for x, y in zip(one[:5], other[:5], strict=True):
-            assert np.array_equal(x, y)
-        assert np.array_equal(one.behavior_probs, other.behavior_probs)
 
 
 # --- choices
@@ -117,7 +100,7 @@ def test_an_episode_is_a_function_of_seed_and_number():
         for k in range(5)
         for e in play(make_slots(CAR, 1), SPEC, soft(), Streams(1), range(k, k + 1))
     ]
-    same(together, alone)
+    assert_same_episodes(together, alone)
     other = play(make_slots(CAR, 5), SPEC, soft(), Streams(2), range(5))
     assert not np.array_equal(together[0].observations, other[0].observations)
 
@@ -148,11 +131,6 @@ def test_episodes_of_different_length_end_where_they_end():
 WORDS = ["env=mountain_car", "env.max_episode_steps=40", "policy=own.json:softmax:1", "episodes=10"]
 
 
-def everything(name):
-    found = open_dataset(name)
-    return [found.episode(k) for k in range(found.episodes)]
-
-
 def test_own_words():
     order = parse(["env=mountain_car", "policy=x/y.json:softmax:0.5", "episodes=2_000", "seed=3"])
     assert (order.policy, order.episodes) == ("x/y.json:softmax:0.5", 2000)
@@ -162,7 +140,7 @@ def test_own_words():
 def test_a_dataset_with_chances(tmp_path, capsys):
     assert main([*WORDS, "seed=5", "name=own/car-v0", "together=4"]) == 0
     played = play(make_slots(CAR, 10), SPEC, soft(), Streams(5), range(10))
-    same(everything("own/car-v0"), played)
+    assert_same_episodes(everything("own/car-v0"), played)
     folder = tmp_path / "outputs/collect/own-car-v0"
     card = json.loads((folder / "card.json").read_text())
     assert (card["policy"], card["returns"]["mean"]) == ("own.json:softmax:1", -40)
@@ -196,7 +174,7 @@ def test_an_interrupted_collection_equals_a_whole_one(monkeypatch):
     assert seen == [range(0, 3), range(3, 6), range(6, 9), range(9, 10)]
     monkeypatch.setattr(module, "play", real)
     assert main([*WORDS, "together=10", "name=whole-v0"]) == 0
-    same(everything("whole-v0"), everything("cut-v0"))
+    assert_same_episodes(everything("whole-v0"), everything("cut-v0"))
 
 
 @pytest.mark.parametrize(
@@ -233,12 +211,3 @@ def test_words_of_the_other_kind(capsys):
     assert capsys.readouterr().err.startswith("error: env: is missing")
     assert main(["env=pendulum", "episodes=3"]) == 2
     assert capsys.readouterr().err.startswith("error: episodes: goes with policy=")
-
-
-@given(st.lists(st.text(st.characters(codec="ascii"), max_size=12), max_size=4))
-def test_any_words_give_an_order_or_a_config_error(words):
-    try:
-        order = parse(["env=chain", "policy=uniform", *words])
-    except ConfigError:
-        return
-    assert min(order.episodes, order.together) >= 1

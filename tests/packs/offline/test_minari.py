@@ -221,15 +221,9 @@ GOOD = episode(4, 0)
 F4 = np.float32
 BAD = {
     "episode 1: observations have non-finite values": {"observations": np.full((5, 3), np.nan, F4)},
-    "episode 1: rewards have non-finite values": {"rewards": np.full(4, np.inf, F4)},
-    r"episode 1: observations are \[4, 3\], must be": {"observations": np.zeros((4, 3), F4)},
-    r"episode 1: actions are \[3, 2\], but": {"actions": np.zeros((3, 2), F4)},
-    r"episode 1: terminated are \[3\], but": {"terminations": np.zeros(3, bool)},
     "episode 1: observations have 5 numbers": {"observations": np.zeros((5, 5), F4)},
-    r"episode 1: actions are \[4, 3\], must": {"actions": np.zeros((4, 3), F4)},
     "episode 1: missing: observations": {"observations": None},
     "episode 1: rewards.*: could not convert": {"rewards": ["a", "b", "c", "d"]},
-    "episode 1: is terminated before": {"terminations": np.ones(4, bool)},
 }
 
 
@@ -276,8 +270,9 @@ def test_damaged_files(root):
     with pytest.raises(ConfigError, match=r"^data.id: test-v0 cannot be read: .*truncated"):
         open_dataset("test-v0")
     (folder / "metadata.json").write_text("{")
-    with pytest.raises(ConfigError, match=r"^data.id: test-v0 cannot be read: Expecting"):
+    with pytest.raises(ConfigError, match=r"^data.id: test-v0 cannot be read: Expecting") as found:
         open_dataset("test-v0")
+    assert "\n" not in str(found.value)
 
 
 def test_a_version_or_format_that_is_not_supported(root):
@@ -454,15 +449,3 @@ def test_two_that_open_at_once(monkeypatch):
 
     monkeypatch.setattr(minari_files, "_imported", slow)
     assert open_dataset("test-v0").episodes == 5
-
-
-def test_importing_is_light():
-    import subprocess
-    import sys
-
-    code = (
-        "import sys, privrl_bench.packs.offline.datasets.minari_files\n"
-        "print([m for m in ('minari', 'h5py') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -83,19 +83,6 @@ def test_the_gradient_is_that_of_the_saddle_point():
     torch.testing.assert_close(found[..., 4:].sum(1, keepdim=True), -down)
 
 
-def test_descent_along_the_gradient_finds_lstd():
-    """Without noise and with the mean gradient of all users."""
-    exact = chain_moments(6)
-    theta, w = torch.zeros(6, dtype=torch.float64), torch.zeros(6, dtype=torch.float64)
-    scale = 1.0 / exact.C.diagonal().max()
-    for _ in range(6_000):
-        primal = -exact.A.mT @ w
-        dual = exact.A @ theta - exact.b + exact.C @ w
-        theta, w = theta - scale * primal, w - scale * dual
-    value = solve(exact.A, exact.b)
-    assert float((theta - value).norm() / value.norm()) < 0.01
-
-
 def test_wis_lstd_is_lstd_with_traces_on_policy():
     steps = some_steps(lead=(), length=9, seed=3)
     steps = steps._replace(rho=torch.ones(9, dtype=torch.float64))

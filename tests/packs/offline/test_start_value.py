@@ -7,12 +7,8 @@ from walk_logs import SIDE, trained, walk_logs
 from privrl_bench.errors import ConfigError
 from privrl_bench.packs.offline.ope.start_value import StartValueEvaluator
 
+pytestmark = pytest.mark.usefixtures("datasets")
 OPEN = ("privacy.z=0", "privacy.clip=1000", "algo.ridge=0", "algo.weighting=step")
-
-
-@pytest.fixture(autouse=True)
-def datasets(tmp_path, monkeypatch):
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
 
 
 def value_of(one):

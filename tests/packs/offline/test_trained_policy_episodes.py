@@ -6,24 +6,16 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from recorded import everything
 
 import privrl_bench as pb
 from privrl_bench.cli.main import main
 from privrl_bench.functional.rng import Streams
-from privrl_bench.packs.offline.datasets.minari_files import local_ids, open_dataset
+from privrl_bench.packs.offline.datasets.minari_files import local_ids
 from privrl_bench.packs.offline.recording import TrainedPlayer
 from privrl_bench.training.trained_policy import read_policy
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))
-
-
-def everything(name):
-    found = open_dataset(name)
-    return [found.episode(k) for k in range(found.episodes)]
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.mark.fast_every(3)

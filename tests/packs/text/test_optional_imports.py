@@ -64,11 +64,6 @@ def test_environments_and_algorithms_do_not_load_optional_code(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_works_without_the_extra(tmp_path):
-    loaded(run_of(tmp_path), tmp_path)
-    assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "done"
-
-
-@pytest.mark.slow
-def test_a_run_does_not_load_optional_code(tmp_path):
+def test_a_run_works_without_the_extra_and_loads_no_optional_code(tmp_path):
     assert loaded(run_of(tmp_path), tmp_path) == []
+    assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "done"

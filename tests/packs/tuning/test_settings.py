@@ -59,17 +59,15 @@ def test_grid_has_all_combinations():
         ("a=choice(1)", "at least two different"),
         ("a=choice(1,1)", "at least two different"),
         ("a=1,2", "a: 1,2 is a grid"),
-        ("a=range(3)", r"a: range\(3\) is a grid"),
+        ("a=range(3)", r"a: range\(3\) is a grid of a sweep"),
+        ("a=mine(3)", "no such function 'mine'"),
     ],
 )
 def test_bad_distributions(word, message):
     with pytest.raises(ConfigError, match=message):
         split_words([word])
+
+
+def test_a_key_is_drawn_once():
     with pytest.raises(ConfigError, match="drawn twice"):
         split_words(["b=choice(1,2)", "b=uniform(0,1)"])
-
-
-@pytest.mark.parametrize("word", ["seed=range(3)", "a=mine(3)"])
-def test_other_functions_are_no_distributions(word):
-    with pytest.raises(ConfigError, match=r"is a grid of a sweep|no such function 'mine'"):
-        split_words([word])

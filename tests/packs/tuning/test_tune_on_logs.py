@@ -19,10 +19,12 @@ IS = "tune.score='algo=dp_is algo.center=0.5 algo.cap=4 privacy.clip=0.5 data.pa
 FQE = "tune.score='algo=dp_fqe algo.features=4 data.part=2/2'"
 
 
-@pytest.fixture(autouse=True)
-def datasets(tmp_path, monkeypatch):
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
-    walk_logs(WALK, users=1000)
+@pytest.fixture(scope="module", autouse=True)
+def datasets(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MINARI_DATASETS_PATH", str(tmp_path_factory.mktemp("datasets")))
+        walk_logs(WALK, users=1000)
+        yield
 
 
 def words(algo, *more):
@@ -113,7 +115,10 @@ def test_parts_without_common_users(tmp_path, mine, theirs, apart):
     assert (not places[0] & places[1]) is apart
 
 
-def test_both_parts_are_charged_to_a_budget(tmp_path):
+def test_both_parts_are_charged_to_a_budget(tmp_path, monkeypatch):
+    # Of its own: a dataset names its budget.
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
+    walk_logs(WALK, users=1000)
     pb.create_budget(tmp_path / "b", population=WALK, epsilon=8, delta=1e-4, public=0.1)
     more = [IS, "privacy.epsilon=1", "privacy.noise=secure", f"budget={tmp_path / 'b'}"]
     pb.tune(cloning(*more, f"hydra.run.dir={tmp_path / 's'}"), quiet=True)
