@@ -188,8 +188,8 @@ def report(folder: Path, out: Path) -> None:
         if found:
             paper, item = found
             runs = finished_runs(store, item)
-            if isinstance(item, PaperFigure):  # a panel is for runs that are there
-                panels = [one for one in item.panels if any(x.runs(runs) for x in one.lines)]
+            if isinstance(item, PaperFigure):  # a panel is drawn once all of its lines have runs
+                panels = [one for one in item.panels if all(x.runs(runs) for x in one.lines)]
                 if item.panels and not panels:
                     raise SystemExit(
                         f"error: no row of {store / RUNS_FILE} is a run of {folder.name}"
