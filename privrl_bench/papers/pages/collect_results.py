@@ -190,6 +190,9 @@ def report(folder: Path, out: Path) -> None:
             runs = finished_runs(store, item)
             if isinstance(item, PaperFigure):  # a panel is drawn once all of its lines have runs
                 panels = [one for one in item.panels if all(x.runs(runs) for x in one.lines)]
+                for one in item.panels:
+                    if one not in panels:
+                        print(f"left out of table and figure, a line has no runs: {one.label}")
                 if item.panels and not panels:
                     raise SystemExit(
                         f"error: no row of {store / RUNS_FILE} is a run of {folder.name}"
