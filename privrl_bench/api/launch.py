@@ -13,7 +13,7 @@ from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf
 
 from privrl_bench.composition import hydra_compose as config
-from privrl_bench.composition.compose import checked, compose, replaced
+from privrl_bench.composition.compose import checked, compose
 from privrl_bench.composition.hydra_files import composing, name_own_files
 from privrl_bench.config.diagnostics import drawn, first_line
 from privrl_bench.config.overrides import CONFIG_NAME, OWN_FOLDER, explicit_keys, own, own_folder
@@ -65,18 +65,10 @@ def check_sweep(overrides: Sequence[str]) -> None:
 
     Each value is tried once, not each combination: an invalid combination fails alone, when it is started.
     """
-    values = columns(overrides)
-    base = config.compose_raw([column[0] for column in values.values()])
-    explicit = explicit_keys(column[0] for column in values.values())
-    if not values:
-        check_hardware(checked(base))
-    for column in values.values():
-        for word in column:
-            try:
-                check_hardware(replaced(base, [word], explicit))
-            except ConfigError:
-                others = [[word] if other is column else other for other in values.values()]
-                _check_some_job(others)
+    values = list(columns(overrides).values())
+    for column in values or [[]]:
+        for word in column or [""]:
+            _check_some_job([[word] if other is column else other for other in values])
 
 
 def columns(overrides: Sequence[str]) -> dict[str, list[str]]:

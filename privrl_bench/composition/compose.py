@@ -41,8 +41,3 @@ def checked(cfg: DictConfig, explicit: Collection[str] = ()) -> RunConfig:
     run = raw.to_run_config(with_generic_values(cfg, explicit))
     check_run(run)
     return as_given(run, set(explicit))
-
-
-def replaced(cfg: DictConfig, words: Iterable[str], explicit: Collection[str] = ()) -> RunConfig:
-    """`checked`, with some keys changed by `hydra_compose.changed`. Raises `ConfigError`."""
-    return checked(raw.changed(cfg, words), explicit)

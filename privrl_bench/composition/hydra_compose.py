@@ -6,8 +6,10 @@ composing fails, `explain` tries the overrides one at a time on typed defaults (
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -18,7 +20,7 @@ import yaml
 from hydra import compose as hydra_compose
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, ValueType
+from hydra.core.override_parser.types import Override, OverrideType, ValueType
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
@@ -59,7 +61,7 @@ from privrl_bench.config.overrides import (
     default_choices,
     explicit_keys,
     explicit_length,
-    own_folder,
+    only_packaged,
     plain_groups,
 )
 from privrl_bench.config.ranges import Section, check_sizes
@@ -71,6 +73,7 @@ __all__ = ["VERSION_BASE", "algo_schema", "choices", "conf_dir"]  # also used fr
 HYDRA_ERRORS = (HydraException, OmegaConfBaseException)
 COMPOSE_ERRORS = (*HYDRA_ERRORS, ValueError)  # Hydra raises plain ones for odd choices
 FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")
+_RUN_KEYS = frozenset(field.name for field in dataclasses.fields(RunConfig))
 _TEXT, _QUOTES = (str, str | None), "'\""
 _Section = TypeVar("_Section", bound=Section)
 _KEY = r"[+~]*[\w/@-]+(\.[\w-]+)*"  # of a word key=value
@@ -168,22 +171,50 @@ register()
 # --- composing
 
 
-def compose_raw(overrides: Iterable[str] = (), config_dir: str | None = None) -> DictConfig:
-    """What Hydra composes, before any check of values. Raises `ConfigError`, one line.
+def compose_raw(overrides: Iterable[str] = ()) -> DictConfig:
+    """What Hydra composes of words like `env=hopper` or `privacy.z=0.1`, before any check of values.
 
-    Args:
-        overrides: words like `env=hopper` or `privacy.z=0.1`, without sweeps.
-        config_dir: a folder with YAML files in the same groups; they win over the package's of their names.
+    Hydra composes the files that the words choose; words that set one value are applied to a copy of that,
+    which takes a tenth of the time. Where this is refused, Hydra composes all words, for its message.
+
+    Raises:
+        ConfigError: one line.
     """
-    with own_folder(config_dir):
-        # It loads plugins, whose folders Hydra must know from the start.
-        words = hydra_overrides(overrides)
-        register_algo(words)
-        return _composed(words)
+    words = hydra_overrides(
+        overrides
+    )  # loads plugins, whose folders Hydra must know from the start
+    parsed = parse(words)
+    values = [one for one in parsed if _sets_value(one)]
+    if values and only_packaged():
+        chosen = (word for word, one in zip(words, parsed, strict=True) if one not in values)
+        with contextlib.suppress(ConfigError, OmegaConfBaseException):
+            found = copy.deepcopy(_of_files(tuple(chosen)))
+            for one in values:
+                if one.key_or_group not in FOLDERS:
+                    OmegaConf.update(found, one.key_or_group, one.value(), merge=True)
+            check_names(choices_of(parsed), lambda group: str(found[group].name))
+            return found
+    return _by_hydra(words)
 
 
-def _composed(words: list[str]) -> DictConfig:
-    """The config of words that `hydra_overrides` gave."""
+def _sets_value(one: Override) -> bool:
+    """Whether an override sets a value of `RunConfig`, or the folder of a run, and chooses no file."""
+    key, value = one.key_or_group, one.value()
+    if one.type is not OverrideType.CHANGE or one.is_sweep_override() or one.package is not None:
+        return False
+    if key in FOLDERS:
+        return isinstance(value, str)
+    name = key.partition(".")[0]
+    return name in _RUN_KEYS and (name != key or name not in hydra_files.groups())
+
+
+@functools.lru_cache(maxsize=256)
+def _of_files(words: tuple[str, ...]) -> DictConfig:
+    return _by_hydra(list(words))
+
+
+def _by_hydra(words: list[str]) -> DictConfig:
+    register_algo(words)
     parsed = parse(words)
     with composing():
         try:
@@ -194,10 +225,8 @@ def _composed(words: list[str]) -> DictConfig:
         except yaml.YAMLError as error:
             raise unreadable(error) from error
         except RecursionError as error:
-            rule = (
-                "names itself in its defaults, or files name each other: copy the package's values"
-            )
-            raise ConfigError("", f"a YAML file {rule}") from error
+            what = "a YAML file names itself in its defaults, or files name each other"
+            raise ConfigError("", f"{what}: copy the package's values") from error
         except COMPOSE_ERRORS as error:
             raise explain(parsed, error) from error
     check_names(choices_of(parsed), lambda group: str(cfg[group].name))
@@ -238,22 +267,6 @@ def to_run_config(cfg: DictConfig) -> RunConfig:
     return run
 
 
-def changed(cfg: DictConfig, words: Iterable[str]) -> DictConfig:
-    """`cfg` with some keys changed, without Hydra, hence fast. Raises `ConfigError`.
-
-    Only plain keys can be changed so; a group's choice is refused.
-    """
-    found = copy.deepcopy(cfg)
-    for override in parse(words):
-        try:
-            if override.is_add() or override.is_force_add() or override.is_delete():
-                raise ConfigError(override.key_or_group, "cannot be replaced")
-            OmegaConf.update(found, override.key_or_group, override.value(), merge=True)
-        except OmegaConfBaseException as error:
-            raise ConfigError(override.key_or_group, first_line(error)) from error
-    return found
-
-
 def section_of(kind: type[_Section], values: Mapping[str, str]) -> _Section:
     """Settings that are no part of a run's configuration. Raises `ConfigError`.
 
@@ -265,9 +278,7 @@ def section_of(kind: type[_Section], values: Mapping[str, str]) -> _Section:
     types = hydra_files.field_types(base[kind.prefix[:-1]])
     texts = [kind.prefix + name for name, one in types.items() if one in _TEXT]
     for key, value in values.items():
-        free = (
-            key in texts and value != "null"
-        )  # brackets and commas have no meaning for Hydra in it
+        free = key in texts and value != "null"  # brackets and commas have no meaning in it
         (override,) = parse([f"{key}={json.dumps(value.strip(_QUOTES)) if free else value}"])
         _check_key(override, base, ())
     found = OmegaConf.to_object(base[kind.prefix[:-1]])
@@ -334,8 +345,8 @@ def _check_key(override: Override, base: DictConfig, groups: Iterable[str]) -> N
         raise ConfigError(key, "a key cannot be removed")
     if override.is_add() or (override.is_force_add() and not typed):
         return  # `to_run_config` finds what they break
-    if not isinstance(section, DictConfig) or name not in section:
-        raise unknown_key(key, base, groups)
+    if not typed and (not isinstance(section, DictConfig) or name not in section):
+        raise unknown_key(key, base, groups)  # a typed one that has no value yet is not in it
     wanted = field_types(section).get(name)
     try:
         OmegaConf.update(base, key, value, merge=True, force_add=override.is_force_add())

@@ -122,9 +122,7 @@ def _check_effective(
         words: what Hydra composed; they may overrule everything.
     """
     given = overrides.explicit_keys(words)
-    ours: dict[
-        str, bool
-    ] = {}  # key -> whether the last of the later files that set it is an own one
+    ours: dict[str, bool] = {}  # key -> whether the last later file that sets it is an own one
     for group, name in reversed(used):
         path, own = overrides.file_of(group, name), overrides.own_file(group, name)
         found = {} if path is None else _values(path, group)

@@ -34,9 +34,7 @@ def conf_dir() -> Path:
 
 
 _folders: list[Path] = []  # of plugins
-_own: list[
-    Path
-] = []  # of the --config-dir of this command, or call from Python; the last one counts
+_own: list[Path] = []  # of --config-dir, or of a call from Python; the last one counts
 
 
 def add_folder(folder: Path) -> None:
@@ -111,6 +109,12 @@ def file_of(group: str, name: str) -> Path | None:
     """The YAML file that is used for a name of a group; None: there is none."""
     paths = (folder / group / f"{name}.yaml" for folder in (*_own[-1:], conf_dir(), *_folders))
     return next((path for path in paths if path.is_file()), None)
+
+
+def only_packaged() -> bool:
+    """Whether all YAML files in use are the package's own or its packs', which do not change."""
+    here = Path(__file__).resolve().parents[1]
+    return not _own and all(folder.is_relative_to(here) for folder in _folders)
 
 
 def is_packaged(group: str, name: str) -> bool:

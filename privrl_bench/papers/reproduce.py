@@ -12,7 +12,7 @@ from pathlib import Path
 
 from privrl_bench.cli.parsing import Parser, check_at_least, given
 from privrl_bench.composition import hydra_compose as config
-from privrl_bench.composition.compose import replaced
+from privrl_bench.composition.compose import checked
 from privrl_bench.config.overrides import explicit_keys, later_wins
 from privrl_bench.errors import ConfigError, suggest
 from privrl_bench.packs.offline.collect import collect, parse
@@ -154,13 +154,10 @@ def unfinished(settings: Sequence[Setting], root: Path) -> list[jobs.Job]:
     """The runs that are not finished; settings of several lines may differ in the order of words only."""
     found: dict[Path, jobs.Job] = {}
     for setting in settings:
-        raw = config.compose_raw(
-            later_wins(setting.overrides(0), _QUIET, [f"hardware.max_replicas={_TOGETHER}"])
-        )
         for seed in setting.each_seed():
             folder, words = root / setting.key(seed), setting.overrides(seed)
             if folder not in found and load_run(folder).state != "done":
-                # As `compose` of the words, which takes a tenth of a second.
-                run = replaced(raw, [f"seed={seed}"], explicit_keys(words))
+                more = later_wins(words, _QUIET, [f"hardware.max_replicas={_TOGETHER}"])
+                run = checked(config.compose_raw(more), explicit_keys(words))
                 found[folder] = jobs.Job(len(found), run, folder, words)
     return list(found.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -15,6 +16,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 from privrl_bench.algorithms import registry as algorithm_registry
 from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import DppgConfig
@@ -448,6 +450,8 @@ ERRORS = [
     ),
     ("privacy=none", "privacy: algo=dppg is private by construction; "),
     ("algo=a2c hardware=gpu", "hardware: algo=a2c computes on the CPU only; use hardware=cpu"),
+    ("algo.name=ppo", "algo.name: set by the algo group; choose it with algo=<name>"),
+    ("hydra.run.dir=[a]", "hydra.run.dir: must be text, got ['a']"),
     ("~seed", "seed: a key cannot be removed"),
     ("~paper", "paper: takes one choice; allowed: "),
     ("hopper", "cannot read 'hopper'; write key=value"),
@@ -461,6 +465,23 @@ def test_errors_are_one_line_with_key_and_cure(word: str, expected: str) -> None
         compose(word.split())
     assert str(caught.value).startswith(expected)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "algo=dppg env=hopper seed=3 privacy.epsilon=1 hydra.run.dir=some/where",
+        "algo=dppg env=gym env.id=FrozenLake-v1 '++env.kwargs={map_name: a}' env.kwargs.map_name=4x4",
+        "algo=dppg +paper=dppg env=dosing0 total_steps=500 'algo.hidden=[8,${privacy.users_per_round}]'",
+        "algo=reinforce privacy=local tuned=null env.user=episode privacy.z=5e-1 log.tags=[a,b]",
+    ],
+)
+def test_values_set_on_composed_files_give_what_hydra_composes(words: str) -> None:
+    given = shlex.split(words)
+    fast, slow = config.compose_raw(given), config._by_hydra(config.hydra_overrides(given))
+    assert OmegaConf.to_object(fast) == OmegaConf.to_object(slow)
+    fast.seed, fast.algo.hidden = 7, [7]  # of a copy
+    assert config.compose_raw(given) == slow
 
 
 NOT_PRIVATE = {

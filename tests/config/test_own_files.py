@@ -86,10 +86,18 @@ def test_an_own_file_wins_over_the_packages(group: str, tmp_path: Path, capsys) 
     assert composed(words, key) == usual  # without the folder, nothing has changed
 
 
+def test_files_of_users_are_read_each_time(tmp_path: Path) -> None:
+    (tmp_path / "privacy").mkdir()
+    for delta in (1e-6, 1e-7):
+        (tmp_path / "privacy" / "mine.yaml").write_text(f"defaults: [fixed]\ndelta: {delta:.7f}\n")
+        assert compose(["privacy=mine"], str(tmp_path)).privacy.delta == delta
+
+
 def composed(words: list[str], key: str, folder: str | None = None) -> object:
     """The value of a key, as Hydra composes it."""
     if not key.startswith("hydra."):
-        return OmegaConf.select(config.compose_raw(words, folder), key)
+        with overrides.own_folder(folder):
+            return OmegaConf.select(config.compose_raw(words), key)
     with composing(folder):
         return OmegaConf.select(hydra_compose("config", words, return_hydra_config=True), key)
 

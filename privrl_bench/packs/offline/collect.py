@@ -10,7 +10,7 @@ from typing import Any
 
 from privrl_bench.cli.parsing import CONFIG_DIR, OVERRIDES, Parser, add_working_directory, given
 from privrl_bench.composition import hydra_compose as config
-from privrl_bench.composition.compose import checked, compose, replaced
+from privrl_bench.composition.compose import compose
 from privrl_bench.config.diagnostics import check_repeated
 from privrl_bench.config.overrides import (
     explicit_keys,
@@ -76,11 +76,10 @@ def collect(order: Order, root: Path) -> int:
 def configs_of(order: Order) -> list[RunConfig]:
     """Return the configuration of each run; they differ in the seed. Raises `ConfigError`."""
     words = later_wins(order.words, [f"total_steps={order.steps}", "rounds=null"], _QUIET)
-    raw, given = config.compose_raw(words), explicit_keys(words)
-    first = checked(raw, given)
+    first = compose(words)
     if rules(first.privacy).mechanism.private or kind_of(first).from_data:
         raise ConfigError("algo", f"algo={first.algo.name} does not collect; use ddpg, sac or ppo")
-    return [replaced(raw, [f"seed={first.seed + i}"], given) for i in range(order.runs)]
+    return [compose(later_wins(words, [f"seed={first.seed + i}"])) for i in range(order.runs)]
 
 
 def _config_of(order: Order) -> RunConfig:
