@@ -610,10 +610,8 @@ def test_only_the_users_slot_changes_and_only_in_the_users_round(kind):
 
 def test_a_crafted_person_has_other_episodes_within_the_public_limit():
     _, ends = play(CRAFTED, steps=12)
-    assert np.flatnonzero(ends[:, 1]).tolist() == [
-        2,
-        5,
-    ]  # then the episode continues to the end of the round
+    # Then the episode continues to the end of the round.
+    assert np.flatnonzero(ends[:, 1]).tolist() == [2, 5]
     _, ends = play(CRAFTED, steps=12, max_episode_steps=4)
     assert np.flatnonzero(ends[:, 1]).tolist() == [2, 5, 9]
 

@@ -194,42 +194,14 @@ def test_every_tuned_file_belongs_to_a_pair_or_is_shared_by_pairs() -> None:
     ("algo", "env", "expected"),
     [
         # lr, epochs, minibatches, entropy, lambda, user steps, users, clip, z, steps, eval every
-        (
-            "dppg",
-            "cartpole",
-            (6e-3, 8, 2, 0.036, 0.85, 64, 64, 0.4, 1.0, 600_000, "auto"),
-        ),
+        ("dppg", "cartpole", (6e-3, 8, 2, 0.036, 0.85, 64, 64, 0.4, 1.0, 600_000, "auto")),
         ("dppg", "gym", (6e-3, 8, 2, 0.036, 0.85, None, 64, 0.4, 1.0, 600_000, "auto")),
-        (
-            "dppg",
-            "pendulum",
-            (6e-3, 1, 1, 0.0, 0.95, None, 64, 0.75, 1.0, 4_000_000, "auto"),
-        ),
-        (
-            "dppg",
-            "hopper",
-            (6e-3, 1, 1, 0.0, 0.95, 512, 64, 0.75, 1.0, 8_000_000, "auto"),
-        ),
-        (
-            "ppo",
-            "acrobot",
-            (2.5e-4, 4, 4, 0.01, 0.95, 128, 4, 1.0, 0.0, 500_000, "auto"),
-        ),
-        (
-            "ppo",
-            "halfcheetah",
-            (3e-4, 10, 32, 0.0, 0.95, 2048, 1, 1.0, 0.0, 1_000_000, "auto"),
-        ),
-        (
-            "a2c",
-            "cartpole",
-            (7e-4, None, None, 0.01, 1.0, 5, 8, 1.0, 0.0, 500_000, "auto"),
-        ),
-        (
-            "a2c",
-            "hopper",
-            (7e-4, None, None, 0.0, 1.0, 8, 8, 1.0, 0.0, 1_000_000, "auto"),
-        ),
+        ("dppg", "pendulum", (6e-3, 1, 1, 0.0, 0.95, None, 64, 0.75, 1.0, 4_000_000, "auto")),
+        ("dppg", "hopper", (6e-3, 1, 1, 0.0, 0.95, 512, 64, 0.75, 1.0, 8_000_000, "auto")),
+        ("ppo", "acrobot", (2.5e-4, 4, 4, 0.01, 0.95, 128, 4, 1.0, 0.0, 500_000, "auto")),
+        ("ppo", "halfcheetah", (3e-4, 10, 32, 0.0, 0.95, 2048, 1, 1.0, 0.0, 1_000_000, "auto")),
+        ("a2c", "cartpole", (7e-4, None, None, 0.01, 1.0, 5, 8, 1.0, 0.0, 500_000, "auto")),
+        ("a2c", "hopper", (7e-4, None, None, 0.0, 1.0, 8, 8, 1.0, 0.0, 1_000_000, "auto")),
     ],
 )
 def test_tuned_values(algo: str, env: str, expected: tuple[float | str | None, ...]) -> None:
@@ -312,20 +284,9 @@ def test_a_papers_setting_with_another_algorithm_is_one_line() -> None:
 
 
 def test_the_command_line_beats_tuned_values() -> None:
-    words = [
-        "env=hopper",
-        "privacy.z=3",
-        "algo.lr=0.5",
-        "total_steps=7",
-        "env.user_steps=9",
-    ]
+    words = ["env=hopper", "privacy.z=3", "algo.lr=0.5", "total_steps=7", "env.user_steps=9"]
     run = compose(words)
-    assert (run.privacy.z, run.algo.lr, run.total_steps, run.env.user_steps) == (
-        3.0,
-        0.5,
-        7,
-        9,
-    )
+    assert (run.privacy.z, run.algo.lr, run.total_steps, run.env.user_steps) == (3.0, 0.5, 7, 9)
     assert run.privacy.clip == 0.75
 
 
@@ -408,46 +369,25 @@ ERRORS = [
         "algo: no such choice 'dpgp' (did you mean dppg?); allowed: "
         + ", ".join(config.choices("algo")),
     ),
-    (
-        "hydra/launcher=bsic",
-        "hydra/launcher: no such choice 'bsic' (did you mean basic?); allow",
-    ),
+    ("hydra/launcher=bsic", "hydra/launcher: no such choice 'bsic' (did you mean basic?); allow"),
     (
         "privacy=1",
         f"privacy: no such choice '1'; allowed: {', '.join(config.choices('privacy')[:4])}, ",
     ),
-    (
-        "algoo=dppg",
-        "algoo: no such key (did you mean algo?); allowed: algo, env, privacy, ",
-    ),
-    (
-        "privacy.zz=1",
-        "privacy.zz: no such key (did you mean privacy.z?); allowed: privacy.mech",
-    ),
-    (
-        "+privacy.zz=1",
-        "privacy.zz: no such key (did you mean privacy.z?); allowed: privacy.mech",
-    ),
+    ("algoo=dppg", "algoo: no such key (did you mean algo?); allowed: algo, env, privacy, "),
+    ("privacy.zz=1", "privacy.zz: no such key (did you mean privacy.z?); allowed: privacy.mech"),
+    ("+privacy.zz=1", "privacy.zz: no such key (did you mean privacy.z?); allowed: privacy.mech"),
     ("z=1", "z: no such key (did you mean privacy.z?); allowed: algo, "),
     ("env.kwargs.a=1", "env.kwargs.a: no such key; add it with +env.kwargs.a=<value>"),
     ("total_steps=abc", "total_steps: must be an integer, got 'abc'"),
-    (
-        "total_steps=1e6",
-        "total_steps: must be an integer, got 1000000.0; write 1000000",
-    ),
+    ("total_steps=1e6", "total_steps: must be an integer, got 1000000.0; write 1000000"),
     ("privacy.z=null", "privacy.z: auto needs the epsilon of the whole run"),
-    (
-        "env.obs_mean=[1,a]",
-        "env.obs_mean: must be null or a list of numbers, got [1, 'a']",
-    ),
+    ("env.obs_mean=[1,a]", "env.obs_mean: must be null or a list of numbers, got [1, 'a']"),
     ("eval=3", "eval: is a group of keys; set one of them, eval.<name>="),
     ("privacy.z=1,2", "privacy.z: several values need -m; one list is [a,b]"),
     ("privacy.z=${x}", "privacy.z: Interpolation key 'x' not found"),
     ("privacy.z=-1", "privacy.z: must be auto or 0 or in [1e-6, 1e6], got -1.0"),
-    (
-        "env.user=fersh",
-        "env.user: must be one of fresh, episode, segment, got 'fersh' (did you m",
-    ),
+    ("env.user=fersh", "env.user: must be one of fresh, episode, segment, got 'fersh' (did you m"),
     ("privacy=none", "privacy: algo=dppg is private by construction; "),
     ("algo=a2c hardware=gpu", "hardware: algo=a2c computes on the CPU only; use hardware=cpu"),
     ("algo.name=ppo", "algo.name: set by the algo group; choose it with algo=<name>"),
@@ -575,14 +515,7 @@ def leaf(words: list[str], seed: int) -> str:
 
 
 def test_leaf_leaves_out_what_does_not_change_the_result() -> None:
-    words = [
-        "algo=ppo",
-        "env=hopper",
-        "log=none",
-        "log.lines=9",
-        "hardware=gpu",
-        "resume=restart",
-    ]
+    words = ["algo=ppo", "env=hopper", "log=none", "log.lines=9", "hardware=gpu", "resume=restart"]
     words += ["hardware.device=cpu", "plan_only=true", "hydra.run.dir=x", "seed=7"]
     assert leaf(words, 7) == "seed=7"
     assert leaf(["privacy=none", "algo.lr=1e-1"], 0) == "algo.lr=0.1,privacy=none,seed=0"
@@ -630,14 +563,7 @@ def test_algorithm_environment_and_epsilon_are_within_forty_characters() -> None
             assert len(env) == 50 or name == f"{algo}/{env}/epsilon=0.5,seed=0"
 
 
-KEYS = [
-    "privacy.z",
-    "algo.hidden",
-    "env.id",
-    "+env.kwargs.path",
-    "tuned",
-    "eval.policy",
-]
+KEYS = ["privacy.z", "algo.hidden", "env.id", "+env.kwargs.path", "tuned", "eval.policy"]
 VALUES = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False).map(repr),
     st.lists(st.integers(0, 9), min_size=1).map(lambda x: str(x).replace(" ", "")),

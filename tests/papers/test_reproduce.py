@@ -45,9 +45,8 @@ def test_every_run_of_every_item_composes(path, scale) -> None:
     assert len(seen) > 4
     if scale == "smoke":
         live = [run for run in seen.values() if kind_of(run) is not RecordedUsers]
-        longest = [
-            (run.rounds or 0) * 500 or run.total_steps for run in live
-        ]  # episodes of CartPole
+        # Rounds are episodes of CartPole.
+        longest = [(run.rounds or 0) * 500 or run.total_steps for run in live]
         assert max(longest, default=0) <= 35_000
         sizes = [run.privacy.users_per_round * (run.env.user_steps or 1) for run in live]
         assert all(run.rounds or run.total_steps >= n for run, n in zip(live, sizes, strict=True))

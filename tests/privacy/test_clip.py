@@ -28,9 +28,8 @@ def test_no_row_leaves_the_ball(norm, values, bound):
         assert torch.allclose(norms, sent.double().norm(norm, dim=-1))
     else:
         assert not rows.any()
-    assert torch.equal(
-        sent.nan_to_num(7.0), before.nan_to_num(7.0)
-    )  # the caller's rows are not changed
+    # The caller's rows are not changed.
+    assert torch.equal(sent.nan_to_num(7.0), before.nan_to_num(7.0))
 
 
 def test_rows_inside_the_ball_stay_as_they_are():

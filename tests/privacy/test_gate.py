@@ -462,9 +462,7 @@ def test_a_crash_counts_at_most_the_lines_ahead(tmp_path, secure):
     ledger = again.ledgers[0]
     assert ledger.summary()["rounds"] == 12
     assert ledger.missing(12) == []
-    repeats = {False: 0, True: 8}[
-        secure
-    ]  # rounds 2 to 9; nothing is lost, and nothing counted less
+    repeats = 8 if secure else 0  # rounds 2 to 9; nothing is lost, and nothing counted less
     assert ledger.repeats() == repeats
     assert [ledger.attempts(index) for index in range(12)] == [
         1 + (secure and 2 <= index < 10) for index in range(12)

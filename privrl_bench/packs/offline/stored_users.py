@@ -18,7 +18,7 @@ from torch import Tensor
 from privrl_bench.config.overrides import choices, file_of
 from privrl_bench.config.schema import DataConfig, EnvConfig
 from privrl_bench.envs.scaling import SignalScaler
-from privrl_bench.errors import ConfigError, suggest
+from privrl_bench.errors import ConfigError, refuse, suggest
 from privrl_bench.functional.rng import Streams
 from privrl_bench.packs.offline.datasets.minari_files import local_ids, open_dataset
 from privrl_bench.packs.offline.datasets.trajectories import (
@@ -84,12 +84,11 @@ def open_data(config: DataConfig, spec: EnvSpec) -> Dataset:
         )
     split = split_users(found, config.public, config.users, config.id, config.part)
     givers = found.card.get("logs", {}).get("givers", 0)
-    if split.public_users < givers:
-        raise ConfigError(
-            "data.public",
-            f"the ranges of {config.id} are those of {givers} public users, here are {split.public_users}; "
-            "raise it, or import the logs with --ranges",
-        )
+    given = f"the ranges of {config.id} are those of {givers} public users"
+    other = bool(givers) and config.user_key is None
+    refuse(other, "data.user_key", f"{given}, and null makes others public; leave it out")
+    few, cure = split.public_users, "raise it, or import the logs with --ranges"
+    refuse(few < givers, "data.public", f"{given}, here are {few}; {cure}")
     return split
 
 

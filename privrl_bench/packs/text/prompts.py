@@ -96,6 +96,7 @@ class PromptUsers(Users):
     def __init__(self, configs: list[RunConfig], spec: EnvSpec):
         self.task = _task_of(configs[0])
         super().__init__(configs, spec)
+        self.numbered = True  # by their place: every run begins with the first prompt
 
     def room(self, rounds: int) -> Room:
         """See `Users.room`: every user is a place with a prompt of its own."""

@@ -24,9 +24,8 @@ _SCORES = ("private", "public")
 _OF_SEARCH = re.compile(
     r"\+{0,2}(privacy\.(?:z|epsilon|noise|delta)|budget|seed|search|resume|plan_only|hydra)\b"
 )
-_ASIDE = re.compile(
-    r"\+{0,2}(log|hardware|seed)\b"
-)  # words that do not change a search, or are kept apart
+# Words that do not change a search, or are kept apart.
+_ASIDE = re.compile(r"\+{0,2}(log|hardware|seed)\b")
 # Keys that say what a search is about; they are the same in all of its runs.
 COMMON = ("algo", "env", "privacy", "budget", "seed", "search", "resume", "plan_only", "plugins")
 _HYDRA = ("hydra.run.dir",)  # keys of Hydra that have an effect on a search
@@ -135,6 +134,7 @@ def read_search(words: Sequence[str]) -> Search:
     for one in space:
         section = one.key.partition(".")[0]
         fixed = one.key in (*COMMON, *(f"privacy.{name}" for name in COMMON_KEYS))
+        fixed = fixed or one.key.startswith("env.text.")  # they decide who is public
         if fixed or section in ("log", "hardware", "hydra", "data"):
             raise ConfigError(one.key, "is the same in all runs of a search; it cannot be drawn")
     tune = section_of(TuneConfig, values)

@@ -20,6 +20,7 @@ from privrl_bench.config.schema import RunConfig
 from privrl_bench.errors import ConfigError
 from privrl_bench.evaluation.objective import objective_of
 from privrl_bench.metrics import CLOCK, shown_epsilon
+from privrl_bench.packs.tuning.best_of_runs import RunCount
 from privrl_bench.packs.tuning.search_plan import SearchPlan, plan_search, search_epsilon
 from privrl_bench.packs.tuning.settings import read_search
 from privrl_bench.packs.tuning.trials import (
@@ -127,6 +128,10 @@ def run_search(
     run_trials(plan, state, trials, folder, train)
     if code := interruption([trial.outcome for trial in trials]):
         return ended("interrupted", resume, code)
+    refused = [trial.outcome.reason for trial in trials if trial.outcome.bad_input]
+    if refused and isinstance(plan.search.runs, RunCount):
+        # The best of those that a budget had room for is not the best of the number that was drawn.
+        return ended("failed", f"a run was refused, so nothing is released: {refused[0]}", 1)
     best = best_of([trial.score for trial in trials], state.ties)
     if best is None:
         reason = (

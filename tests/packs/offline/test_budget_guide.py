@@ -60,9 +60,8 @@ def test_the_session_stays_within_the_budget_and_prints_what_the_page_shows(
     assert [line.strip() for line in page.splitlines()] == [
         line.strip() for line in shown.splitlines()[:5]
     ]
-    assert (
-        len(shown.splitlines()) == 5 + 8
-    )  # two searches of two runs, one training run, three evaluations
+    # Two searches of two runs, one training run, three evaluations.
+    assert len(shown.splitlines()) == 5 + 8
     assert shown.count(" settled ") == 8
     folders = [one.run for one in pb.open_budget("clinic.budget").entries()]
     assert pb.verify_budget("clinic.budget", folders) == []

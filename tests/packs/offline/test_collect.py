@@ -164,9 +164,8 @@ def test_the_tape_keeps_whole_and_cut_episodes(discrete) -> None:
     assert not whole.truncated.any()
     assert whole.actions.dtype == (np.int64 if discrete else np.float32)
     tape.reset(both, [0, 0])
-    assert [len(e.rewards) for _, e in tape.taken()] == [
-        1
-    ]  # of slot 1, whose third step was its first
+    # Of slot 1, whose third step was its first.
+    assert [len(e.rewards) for _, e in tape.taken()] == [1]
     tape.reset(both, [0, 0])
     assert tape.taken() == []  # an episode without a step is none
 

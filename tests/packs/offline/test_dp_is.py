@@ -328,9 +328,8 @@ def test_a_trained_policy_is_evaluated_on_logs_and_the_guarantee_says_what_it_le
     assert found.behavior == pytest.approx(open_dataset(name).returns().mean(), rel=0.1)
     assert found.value == pytest.approx(found.behavior, rel=0.2)  # the clone of who acted
     assert found.clipped == 0.0  # those of 0, at the end of the range, are not
-    cut = walked(
-        "dp_is", name, *of, "algo.center=0.5", "privacy.clip=0.5"
-    )  # enough for returns, not for w r
+    # Enough for returns, not for w r.
+    cut = walked("dp_is", name, *of, "algo.center=0.5", "privacy.clip=0.5")
     cut = cut.parts.algo.estimate(cut.state.tensors["released"][0], 0)
     assert cut.clipped > 0.1
     assert cut.value < found.value

@@ -260,9 +260,8 @@ def test_features_of_real_observations_need_public_ranges():
     assert "known policies" in parts_of("algo=gpope", *CAR).gate.guarantee(0).notes
     for kind in ("linear", "fourier"):
         words = ("env.obs_low=null", "env.obs_high=null", f"algo.features={kind}")
-        assert (
-            parts_of("algo=gpope", *CAR, *words).algo.features.size > 2
-        )  # of the box of the space
+        # Of the box of the space.
+        assert parts_of("algo=gpope", *CAR, *words).algo.features.size > 2
         words += ("env=cartpole", "env.obs_scaling=none", "algo.target=null")
         with pytest.raises(ConfigError, match=r"^env.obs_low: .* need public ranges"):
             parts_of("algo=gpope", *words)

@@ -17,11 +17,7 @@ from privrl_bench.cli.main import main
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.schema import DataConfig, EnvConfig
 from privrl_bench.envs.registry import env_spec
-from privrl_bench.packs.offline.datasets.minari_files import (
-    datasets_root,
-    local_ids,
-    open_dataset,
-)
+from privrl_bench.packs.offline.datasets.minari_files import datasets_root, local_ids, open_dataset
 from privrl_bench.packs.offline.stored_users import open_data
 from privrl_bench.training.plan import make_plan
 
@@ -397,6 +393,8 @@ def test_fewer_public_users_than_gave_the_ranges_are_refused(tmp_path) -> None:
     for share, users in ((0.2, None), (0.3, 5)):
         with pytest.raises(pb.ConfigError, match=r"data\.public: the ranges of .* 3 public users"):
             open_data(DataConfig(id="clinic/logs-v1", public=share, users=users), spec)
+    with pytest.raises(pb.ConfigError, match=r"data\.user_key: .* null makes others public"):
+        open_data(DataConfig(id="clinic/logs-v1", public=0.5, user_key=None), spec)
     assert open_data(DataConfig(id="clinic/logs-v1", public=0.3), spec).public_users == 3
     words = ["algo=dp_lspi", "env=logs", "data.id=clinic/logs-v1", "data.public=0.3", "log=none"]
     notes = make_plan([compose(words)]).gate.guarantee(0).notes

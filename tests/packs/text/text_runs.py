@@ -16,10 +16,8 @@ WORDS = [
 ]
 END, GOOD = "<|endoftext|>", "good"
 REVIEWS, NEW = 200, 6
-ABSENT, PUBLIC = (
-    2,
-    29,
-)  # slot of the first round, and of the second, whose review is public; such reviews
+# Slot of the first round, and of the second, whose review is public; such reviews.
+ABSENT, PUBLIC = 2, 29
 
 SMALL = (
     *("env=sentiment_small", "env.text.prompt_tokens=[1,4]", f"env.text.new_tokens={NEW}"),

@@ -8,11 +8,7 @@ import pytest
 from scipy import integrate, stats
 
 from privrl_bench.errors import PrivacyError
-from privrl_bench.packs.tuning.best_of_runs import (
-    Profile,
-    RunCount,
-    profile_epsilon,
-)
+from privrl_bench.packs.tuning.best_of_runs import Profile, RunCount, profile_epsilon
 from privrl_bench.privacy.accounting.exact_gaussian import epsilon_at
 
 POISSON = math.inf
@@ -67,10 +63,7 @@ def test_draws_follow_the_distribution(shape):
     runs = RunCount(6.0, shape)
     grid = (np.arange(20_000) + 0.5) / 20_000
     drawn = np.array([runs.draw(float(u)) for u in grid])
-    laws = {
-        POISSON: stats.poisson(6.0).pmf,
-        0.0: stats.logser(1 - RunCount(6.0, 0.0).gamma).pmf,
-    }
+    laws = {POISSON: stats.poisson(6.0).pmf, 0.0: stats.logser(1 - RunCount(6.0, 0.0).gamma).pmf}
     law = laws.get(shape) or (
         lambda k: stats.nbinom(shape, runs.gamma).pmf(k) / stats.nbinom(shape, runs.gamma).sf(0)
     )
@@ -167,10 +160,7 @@ def test_simulated_search_agrees_with_the_density():
 
 def test_epsilons_of_a_run_beyond_the_profile_are_not_covered():
     """Found by a review: points above 700 had been moved to 700."""
-    for cost in (
-        lambda delta: 1462.0,
-        lambda delta: 1.0 if delta >= 1e-5 else math.inf,
-    ):
+    for cost in (lambda delta: 1462.0, lambda delta: 1.0 if delta >= 1e-5 else math.inf):
         assert profile_epsilon(cost, RunCount(8.0, math.inf), 1e-5) == math.inf
     profile = Profile(lambda delta: 5.0 if delta > 1e-6 else 1e4, 1e-9)
     assert profile.delta(np.array([4.0, 6.0, 900.0, 1e5])).min() > 1e-6

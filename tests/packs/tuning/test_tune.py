@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import text_runs
 import torch
 
 import privrl_bench as pb
@@ -295,6 +296,31 @@ def test_users_of_a_dataset_cannot_be_in_two_parts(sets):
             "privacy.population=200",
             *words,
         )
+
+
+def test_prompts_cannot_be_in_two_parts(texts):
+    """They come in one order, from the first one on, in every run."""
+    words = ["algo=dppg_text", *text_runs.SMALL, *texts, "privacy.population=100", PUBLIC]
+    words.append("algo.baseline_prompts=8")
+    with pytest.raises(ConfigError, match=r"^tune\.users: the users are numbered"):
+        plan_search(read_search([*words, "privacy.z=2", "algo.lr=choice(1,9)", "tune.users=0.5"]))
+    with pytest.raises(ConfigError, match=r"^env\.text\.seed: is the same in all runs"):
+        read_search([*words, "env.text.seed=choice(0,1)"])
+
+
+def test_a_search_that_a_budget_cuts_releases_nothing(tmp_path, monkeypatch):
+    """The best of the runs that fit is not the best of the number of runs that was drawn."""
+    whole = trials.run_jobs
+
+    def cut(jobs):
+        refused = Outcome("failed", "budget: has no room", bad_input=True, number=jobs[-1].number)
+        return [*whole(jobs[:-1]), refused]
+
+    monkeypatch.setattr(trials, "run_jobs", cut)
+    monkeypatch.setattr(RunCount, "draw", lambda self, uniform: 2)
+    with pytest.raises(pb.RunFailed, match="a run was refused, so nothing is released: budget"):
+        searched(tmp_path / "s", LR, PUBLIC, "privacy.z=2")
+    assert not (tmp_path / "s" / "policy.pt").exists()
 
 
 def test_who_scores_is_simulated_apart_from_who_trained():

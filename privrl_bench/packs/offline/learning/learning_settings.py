@@ -75,9 +75,8 @@ class DpLspiConfig(LinearModelConfig):
     """Settings of least-squares policy iteration."""
 
     name: str = "dp_lspi"
-    pessimism: float = nonnegative(
-        1.0
-    )  # standard deviations of an action's value that are taken off
+    # Standard deviations of an action's value that are taken off.
+    pessimism: float = nonnegative(1.0)
     iterations: int = integer(200, most=10**6)
 
 

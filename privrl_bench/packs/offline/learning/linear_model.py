@@ -185,9 +185,8 @@ class LinearModel(Algorithm):
             obs, ahead = users.obs[r, u, own], users.next_obs[r, u, own]
             phi = self._phi(torch.cat([obs, ahead[-1:]]))
             next_phi, other = phi[1:].clone(), (ahead[:-1] != obs[1:]).any(-1).nonzero()[:, 0]
-            if len(
-                other
-            ):  # the next observation is that before the next step, unless an episode ended
+            # The next observation is that before the next step, unless an episode ended.
+            if len(other):
                 next_phi[other] = self._phi(ahead[other])
             next_phi[users.terminated[r, u, own]] = 0.0
             before[r, u, own], after[r, u, own] = phi[:-1], next_phi

@@ -400,9 +400,8 @@ class Gpope(EvaluationAlgorithm):
         share = shares(users.mask, self.config.weighting, whole)[users.mask]
         lengths = users.mask.sum(-1).flatten()
         # Users' steps are concatenated: padding to T would dominate the cost.
-        place = (
-            torch.arange(replicas * count).repeat_interleave(lengths) // count
-        )  # replica of each user
+        # The replica of each user.
+        place = torch.arange(replicas * count).repeat_interleave(lengths) // count
         theta, w = (state.tensors[name][place] for name in ("theta", "w"))
         steps = self.steps_of(flat_steps(users), share)
         parts = primal_dual_terms(steps, self.config.gamma, theta, w).split(lengths.tolist())
