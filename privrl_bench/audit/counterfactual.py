@@ -306,9 +306,7 @@ class CounterfactualRun:
             "end": as_bytes([self.session.over, progress.finished]),
             "further releases": as_bytes([progress.needs_release, progress.releases]),
         }, by_replica=False)  # fmt: skip
-        if (
-            not self._open
-        ):  # whatever an algorithm keeps in its object may end or change a later round
+        if not self._open:  # what an algorithm keeps in its object may end or change a later round
             self._record("memory", memory(self._algo), by_replica=False)
         learned = parts.algo.scaling(self.session.state)
         scaling = {} if learned is None else vars(learned)

@@ -182,7 +182,7 @@ def compose_raw(overrides: Iterable[str] = ()) -> DictConfig:
     """
     words = hydra_overrides(
         overrides
-    )  # loads plugins, whose folders Hydra must know from the start
+    )  # loads plugins: Hydra must know their folders from the start
     parsed = parse(words)
     values = [one for one in parsed if _sets_value(one)]
     if values and only_packaged():

@@ -31,7 +31,8 @@ LATER = {
 }
 # Keys, or sections ending with a dot, that change neither data nor rows nor noise nor schedule.
 IGNORED = (
-    *("log.", "budget.", "plan_only", "resume", "plugins", "hyperparameter_source", "env.check"),
+    *("log.", "budget.", "plan_only", "resume", "plugins", "hyperparameter_source"),
+    *("env.check", "env.text.simulated"),
     *("hardware.workers", "hardware.shard_users", "hardware.max_replicas"),
     *("hardware.engine", "hardware.address"),
 )

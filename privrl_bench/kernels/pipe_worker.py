@@ -139,9 +139,8 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         torch: Any = sys.modules.get("torch")
         if torch is not None and isinstance(value, torch.Tensor):
-            with suppress(
-                TypeError, RuntimeError
-            ):  # on a GPU, with a gradient, or of a type of torch's own
+            # Raised on a GPU, with a gradient, or of a type of torch's own.
+            with suppress(TypeError, RuntimeError):
                 return torch.from_numpy, (value.numpy(),)
         return NotImplemented
 

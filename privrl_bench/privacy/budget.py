@@ -135,9 +135,8 @@ class Budget:
         if not self.path.is_file():
             raise ConfigError(KEY, f"there is no file {path}; privrl budget create makes one")
         _check_local(self.path)
-        if (
-            self.path.stat().st_nlink > 1
-        ):  # the journal of a killed process has the name of one of them
+        # The journal of a killed process has the name of one of them.
+        if self.path.stat().st_nlink > 1:
             raise ConfigError(KEY, f"{path} has a second name, by a hard link; remove one of them")
         with self._open() as file:
             found = dict(file.execute("SELECT name, value FROM terms"))
@@ -393,9 +392,8 @@ def _entries(file: sqlite3.Connection) -> list[Entry]:
 def _put(file: sqlite3.Connection, one: Entry, action: str) -> None:
     """Write an entry and a line of the log."""
     now = _now()
-    one = replace(
-        one, charged=float(one.charged), slack=float(one.slack)
-    )  # as SQLite gives them back
+    # As SQLite gives them back.
+    one = replace(one, charged=float(one.charged), slack=float(one.slack))
     values = [getattr(one, name) for name in _FIELDS.split(", ")[:8]]
     values += [one.mark.lines, one.mark.head, one.token, one.part, now]
     marks = ", ".join("?" * len(values))

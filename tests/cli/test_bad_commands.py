@@ -201,7 +201,7 @@ BAD = {
     "algo=gpope env=chain data.policy=unifrom privacy.population=9": "data.policy: no policy 'unifrom' (did",
     OFFLINE: "data.id: no dataset 'pendulum/ddpg-v0' here; this makes it: privrl collect +collect=primorl",
     "algo=primorl env=pendulum data.id=../../etc/passwd-v0": "data.id: must have the form name-v0",
-    "env=sentiment_small env.text.prompts=/nonexistent.txt": "env.text.prompts: no such file or folder",
+    "env=sentiment_small privacy.z=0 env.text.prompts=/nonexistent.txt": "env.text.prompts: no such file or",
     "env=sentiment_small algo=dppg": "env: sentiment_small is prompts and answers, from which "
     "algo=dppg does not learn; use algo=dppg_text",
     # the other commands

@@ -63,7 +63,7 @@ def test_every_key_but_the_ignored_ones_changes_the_noise(words):
     keys = [key for _, _, key in leaves(config)]
     same = {key for key in keys if noise_key(changed(config, key)) == noise_key(config)}
     assert same == {
-        *(key for key in keys if key.startswith(("log.", "eval.", "budget."))),
+        *(k for k in keys if k.startswith(("log.", "eval.", "budget.", "env.text.simulated"))),
         *("plan_only", "resume", "plugins", "hyperparameter_source", "env.check"),
         *(f"hardware.{k}" for k in ("workers", "shard_users", "max_replicas", "engine", "address")),
         *unused(config.privacy),

@@ -153,9 +153,8 @@ def _folder(key: str, name: str) -> Path:
         try:
             found = Path(hub.snapshot_download(name, local_files_only=True))
         except (OSError, ValueError):
-            raise ConfigError(
-                key, f"{name!r} is not on this machine; download it with: hf download {name}"
-            ) from None
+            problem = f"{name!r} is not on this machine; download it with: hf download {name}"
+            raise ConfigError(key, problem) from None
     if not (found / "config.json").is_file():
         raise ConfigError(key, f"{found} has no config.json; it must be in the hub's layout")
     return found

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from privrl_bench.config.schema import EnvConfig, RunConfig
+from privrl_bench.config.schema import MADE, EnvConfig, RunConfig
 from privrl_bench.config.traits import Data, Draws
 from privrl_bench.errors import refuse, require, require_choice
 from privrl_bench.privacy.rules import rules
 from privrl_bench.users.facts import Room, UserSize
+from privrl_bench.users.refusals import check_noise
 from privrl_bench.users.users import Users
 
 if TYPE_CHECKING:
@@ -74,6 +75,9 @@ class PromptUsers(Users):
             value = getattr(run.env, key)
             require(f"env.{key}", value == getattr(plain, key), "left out for texts", value)
         require_choice("eval.policy", run.eval.policy, ("stochastic",))
+        if _real(run.env):
+            mark = ", or, if they are simulated, say env.text.simulated=true"
+            check_noise(run, "reviews of a file may be of real users", mark)
         super().check(run)
 
     @classmethod
@@ -97,6 +101,7 @@ class PromptUsers(Users):
         self.task = _task_of(configs[0])
         super().__init__(configs, spec)
         self.numbered = True  # by their place: every run begins with the first prompt
+        self.may_be_real = _real(configs[0].env)
 
     def room(self, rounds: int) -> Room:
         """See `Users.room`: every user is a place with a prompt of its own."""
@@ -122,6 +127,11 @@ class PromptUsers(Users):
         return PromptCollector(
             self.config.env, self.task, algo.adapter, parts.streams, slots, together, size
         )
+
+
+def _real(env: EnvConfig) -> bool:
+    """Whether the prompts may be those of real users."""
+    return env.text.prompts not in (None, MADE) and not env.text.simulated
 
 
 def _task_of(run: RunConfig) -> TextTask:

@@ -135,9 +135,8 @@ def tune_epsilon(
     with own_folder(config_dir):
         plan = plan_search(read_search(given))
     if plan.search.tune.public is not None:
-        raise ConfigError(
-            "tune.public", "the search costs nothing; attack the run with the kept settings alone"
-        )
+        rule = "the search costs nothing; attack the run with the kept settings alone"
+        raise ConfigError("tune.public", rule)
     config, claim = plan.runs[0].config, plan.guarantee
     refuse_unauditable(config)
     lower_bound.check_simulated(config)

@@ -200,9 +200,8 @@ def _scorers(search: Search, config: RunConfig, population: int | None) -> int:
     if tune.score != "private":
         return 0
     if kind_of(config).gives not in MeanReturnConfig.traits.data or not evaluator_of(config).acts:
-        raise ConfigError(
-            "tune.score", "private needs users who play with a policy; use tune.score=public"
-        )
+        needs = "private needs users who play with a policy; use tune.score=public"
+        raise ConfigError("tune.score", needs)
     if rules(config.privacy).mechanism.on_devices:
         raise ConfigError("tune.score", "private is central; with noise on devices use public")
     if config.env.obs_scaling not in ("none", "public"):

@@ -80,9 +80,8 @@ class TuneConfig(Section):
         if self.public is not None and self.score != "public":
             raise ConfigError("tune.score", "a search on a public simulator has tune.score=public")
         if self.score == "private" and self.score_range is None:
-            raise ConfigError(
-                "tune.score_range", "tune.score=private needs the range of returns, e.g. [0,500]"
-            )
+            needs = "tune.score=private needs the range of returns, e.g. [0,500]"
+            raise ConfigError("tune.score_range", needs)
 
     @property
     def scoring(self) -> list[str]:
@@ -128,9 +127,8 @@ def read_search(words: Sequence[str]) -> Search:
     values = {key: value for key, _, value in own.values() if key.startswith("tune.")}
     space, others = split_words(word for word in words if own[word][0] not in values)
     if not space:
-        raise ConfigError(
-            "", "nothing to search: give a distribution, e.g. 'algo.lr=loguniform(1e-4,1e-2)'"
-        )
+        example = "give a distribution, e.g. 'algo.lr=loguniform(1e-4,1e-2)'"
+        raise ConfigError("", f"nothing to search: {example}")
     for one in space:
         section = one.key.partition(".")[0]
         fixed = one.key in (*COMMON, *(f"privacy.{name}" for name in COMMON_KEYS))
@@ -140,9 +138,8 @@ def read_search(words: Sequence[str]) -> Search:
     tune = section_of(TuneConfig, values)
     runs = len(grid(space)) if tune.runs == GRID else _runs(tune.runs)
     if tune.public is not None and isinstance(runs, RunCount):
-        raise ConfigError(
-            "tune.runs", "a search on a public simulator costs nothing: use fixed(n) or grid"
-        )
+        why = "a search on a public simulator costs nothing"
+        raise ConfigError("tune.runs", f"{why}: use fixed(n) or grid")
     return Search(tune, space, others, runs)
 
 
@@ -297,9 +294,8 @@ def grid(space: Sequence[Distribution]) -> list[list[str]]:
     """Words of every combination of choices. Raises ConfigError: a range has no grid."""
     for one in space:
         if one.kind != "choice":
-            raise ConfigError(
-                one.key, f"{one.kind} is no grid; write choice(...) or tune.runs=fixed(n)"
-            )
+            problem = f"{one.kind} is no grid; write choice(...) or tune.runs=fixed(n)"
+            raise ConfigError(one.key, problem)
     return [
         list(words) for words in product(*([f"{one.key}={v}" for v in one.values] for one in space))
     ]

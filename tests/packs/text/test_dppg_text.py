@@ -353,11 +353,15 @@ def test_what_means_nothing_is_refused_by_name(texts, given):
         ("algo.critic=none", "algo.critic: no such key"),
         (
             "algo=reinforce",
-            "env: sentiment_small is prompts and answers, from which algo=reinforce does",
+            "env: sentiment_small is prompts and answers, from which algo=reinforce",
         ),
         (
             "algo=dppg_text env=cartpole",
             "env: cartpole has no prompts, which algo=dppg_text answers",
+        ),
+        (
+            "env.text.prompts=my.txt",
+            "privacy.noise: reviews of a file may be of real users, and the",
         ),
     ],
 )

@@ -61,7 +61,8 @@ def make(folder):
     (folder / "reviews.txt").write_text("\n".join(lines) + "\n")
     names = ("policy", "classifier", "prompts")
     places = (folder / "policy", folder / "classifier", folder / "reviews.txt")
-    return tuple(f"env.text.{n}={p}" for n, p in zip(names, places, strict=True))
+    words = (f"env.text.{n}={p}" for n, p in zip(names, places, strict=True))
+    return (*words, "env.text.simulated=true")
 
 
 @cache
