@@ -40,7 +40,7 @@ SIZES = {
     "core": ((PACKAGE,), 226, 36_840),  # goal: 260 files, 33,000 lines
     "packs": (PACKS, 76, 13_270),  # goal: 7,000, and 5,000 for logs: import, learning, evaluation
     "papers, scripts, plugins": (PAPERS, 39, 7_640),  # goal: 6,500
-    "tests": (("tests",), 238, 40_840),  # goal: 36,500, before logs
+    "tests": (("tests",), 238, 40_770),  # goal: 36,500, before logs
 }
 
 # The names of classes in these folders are literals in their own files only.
