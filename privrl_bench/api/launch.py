@@ -66,8 +66,10 @@ def check_sweep(overrides: Sequence[str]) -> None:
     Each value is tried once, not each combination: an invalid combination fails alone, when it is started.
     """
     values = list(columns(overrides).values())
-    for column in values or [[]]:
-        for word in column or [""]:
+    if not values:
+        _check_some_job([])
+    for column in values:
+        for word in column:
             _check_some_job([[word] if other is column else other for other in values])
 
 

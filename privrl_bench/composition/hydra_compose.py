@@ -180,9 +180,8 @@ def compose_raw(overrides: Iterable[str] = ()) -> DictConfig:
     Raises:
         ConfigError: one line.
     """
-    words = hydra_overrides(
-        overrides
-    )  # loads plugins: Hydra must know their folders from the start
+    # It loads plugins, whose folders Hydra must know from the start.
+    words = hydra_overrides(overrides)
     parsed = parse(words)
     values = [one for one in parsed if _sets_value(one)]
     if values and only_packaged():

@@ -38,9 +38,7 @@ class TextConfig(Section):
     classifier: str = _source(MADE)
     # made: reviews of the grammar | a .txt, .jsonl or .parquet file, or a folder of .txt files
     prompts: str | None = MADE
-    simulated: bool = (
-        False  # true: reviews of files are of nobody; without it their noise must be secure
-    )
+    simulated: bool = False  # true: reviews of a file are simulated; else they need secure noise
     # length of a prompt: low <= length < high
     prompt_tokens: list[int] = ranged(
         [2, 8],
