@@ -51,9 +51,9 @@ class WatchedGate(Gate):
         index = round_index - self._start if used_once else round_index
         return self._watcher.on_cohort(super().draw(index, population, used_once))
 
-    def guarantee(self, r: int, done: int | None = None) -> Guarantee:
+    def guarantee(self, r: int, done: int | None = None, ledger: Any = None) -> Guarantee:
         """See `Account.guarantee`."""
-        return super().guarantee(r, None if self._start else done)
+        return super().guarantee(r, None if self._start else done, ledger)
 
     def add(self, contribution: Contribution) -> None:
         """See `Gate.add`."""

@@ -211,20 +211,20 @@ class Account:
         ledger = self.continued_ledger(r, round_index)
         return ledger.repeated(), max(self.planned_epsilon(r), self.spent_epsilon(r, ledger=ledger))
 
-    def guarantee(self, r: int, done: int | None = None) -> Guarantee:
+    def guarantee(self, r: int, done: int | None = None, ledger: Ledger | None = None) -> Guarantee:
         """The guarantee of replica r: as planned, or, with `done`, of parameters that have seen so many rounds.
 
         Never less than planned: a run that ends early may end because of what it released, and then no theorem
-        covers the smaller number. Never less than the ledger's lines, all of them.
+        covers the smaller number. Never less than the lines of the ledger, or of `ledger` in its place.
 
         Raises PrivacyError if the ledger lacks one of these rounds: epsilon is then unknown.
         """
-        gaps = self.ledgers[r].missing(done or 0)
-        if gaps:
+        ledger = ledger or self.ledgers[r]
+        if gaps := ledger.missing(done or 0):
             raise PrivacyError(f"the ledger has no line of round {gaps[0]}: epsilon is unknown")
-        value = max(self.planned_epsilon(r), self.spent_epsilon(r))
+        value = max(self.planned_epsilon(r), self.spent_epsilon(r, ledger=ledger))
         config, notes = self.configs[r], dict(self.notes)
-        caveats, repeated = dict(self.caveats), self.ledgers[r].summary()["repeated"]
+        caveats, repeated = dict(self.caveats), ledger.repeated()
         if repeated and self.sampler.every_round:
             caveats["repeated rounds"] = (
                 "epsilon is the larger of two analyses, neither proven for both"

@@ -20,6 +20,7 @@ from privrl_bench.kernels.machine import workers_of
 from privrl_bench.metrics import again, shown_epsilon
 from privrl_bench.privacy.account import Account
 from privrl_bench.privacy.guarantee import UNREVIEWED, WEAK_DELTA, too_large
+from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.reporting.nearest import nearest, store
 from privrl_bench.training.charging import charge_of
 from privrl_bench.training.folder import json_safe
@@ -228,8 +229,8 @@ def _nearest_lines(facts: dict[str, Any]) -> list[str]:
 # --- plan.json
 
 
-def describe_plan(parts: Plan, r: int) -> dict[str, Any]:
-    """The plan of replica r as `plan.json` holds it."""
+def describe_plan(parts: Plan, r: int, ledger: Ledger | None = None) -> dict[str, Any]:
+    """The plan of replica r as `plan.json` holds it; of a resumed run with the ledger of its end."""
     gate, config = parts.gate, parts.configs[r]
     about = parts.users.words(parts.rounds).about
     return {
@@ -241,7 +242,7 @@ def describe_plan(parts: Plan, r: int) -> dict[str, Any]:
         "epsilons": gate.planned_epsilons(r) if gate.mechanism.private else {},
         "epsilon_paper": gate.paper_epsilon(r),
         "delta": config.privacy.delta,
-        "guarantee": gate.guarantee(r).to_dict(),
+        "guarantee": gate.guarantee(r, ledger=ledger).to_dict(),
         "rounds": parts.rounds,
         "releases": parts.rounds,
         "releases_per_user": gate.participation or parts.rounds,
@@ -282,7 +283,9 @@ def preview_facts(account: Account, r: int) -> dict[str, Any]:
 # --- what a run prints
 
 
-def announce(parts: Plan, r: int, folder: Path, given: Sequence[str]) -> None:
+def announce(
+    parts: Plan, r: int, folder: Path, given: Sequence[str], ledger: Ledger | None = None
+) -> None:
     """Print the plan of a run: all of it with `log.full` or `plan_only`, else nothing in a sweep.
 
     Of runs that are trained together, the first is announced.
@@ -292,8 +295,9 @@ def announce(parts: Plan, r: int, folder: Path, given: Sequence[str]) -> None:
         r: the run.
         folder: of the run.
         given: its overrides.
+        ledger: of a resumed run what its ledger will be at its end.
     """
-    config, guarantee = parts.configs[r], parts.gate.guarantee(r)
+    config, guarantee = parts.configs[r], parts.gate.guarantee(r, ledger=ledger)
     mechanism, full = parts.gate.mechanism, config.log.full or config.plan_only
     if r or (in_sweep() and not full):
         return

@@ -233,7 +233,8 @@ class RunDir:
             together: number of runs in the group that it is trained in.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        (self / crash.ERROR_FILE).unlink(missing_ok=True)  # of an earlier failure
+        for name in (crash.ERROR_FILE, "summary.json"):  # of an earlier end: more will be released
+            (self / name).unlink(missing_ok=True)
         write_atomic(self / "config.yaml", yaml.safe_dump(asdict(config), sort_keys=False).encode())
         write_json(self / "identity.json", identity(config))
         write_atomic(self / "overrides.txt", "".join(o + "\n" for o in overrides).encode())

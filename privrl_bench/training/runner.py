@@ -221,19 +221,17 @@ def _train(plan: Plan, dirs: list[RunDir], overrides: list[list[str]]) -> list[O
         if before is not None and (other := _changed(config, rundir)):
             print(f"warning  {rundir.path} is resumed, but {other} since it began", flush=True)
         if before is None and (rundir / "ledger.jsonl").exists():
-            print(
-                f"resume   {rundir.path} has no checkpoint: it starts again from round 0",
-                flush=True,
-            )
+            print(f"resume   {rundir.path} has no checkpoint: it starts from round 0", flush=True)
         rundir.begin(config, given, len(dirs))
         rundir.set_status("running")
         for audit, record in records(config).items():
             write_json(rundir / f"{audit}.json", record)
     for r, rundir in enumerate(dirs):
-        announce(run, r, rundir.path, overrides[r])
-        write_json(rundir / "plan.json", describe_plan(run, r))
-        before = saved[r]
-        if more := repeat_warning(run.gate, r, before["round"] if before else 0):
+        done = before["round"] if (before := saved[r]) else 0
+        ledger = run.gate.continued_ledger(r, done) if run.gate.ledgers[r].lines else None
+        announce(run, r, rundir.path, overrides[r], ledger)
+        write_json(rundir / "plan.json", describe_plan(run, r, ledger))
+        if more := repeat_warning(run.gate, r, done):
             print(f"warning  {rundir.path}: {more}", flush=True)
     with catching_signals() as stop:
         outcomes = Experiment(run, dirs).run(saved, stop)

@@ -174,8 +174,6 @@ def test_a_run_cut_in_two_equals_an_uninterrupted_one(tmp_path, changes, monkeyp
     config = cartpole(**changes)
     whole = train(config, tmp_path / "whole") if changes else finished
 
-    from privrl_bench.training import loop as training
-
     step = training.Trainer.step
 
     def interrupted(session):
@@ -238,33 +236,35 @@ def test_kill_nine_at_random_moments_then_resume_gives_the_same_bytes(tmp_path):
     assert json.loads((cut / "summary.json").read_text())["ledger"]["repeated"] == 0
 
 
-def test_secure_noise_never_repeats_a_release_uncounted(tmp_path, monkeypatch):
-    config = cartpole(
-        privacy=PrivacyConfig(z=1.0, clip=0.05, noise="secure"),
-        env=replace(cartpole().env, user="fresh"),
-    )
-    from privrl_bench.training import loop as training
+@pytest.mark.parametrize("noise", ["seeded", "secure"])
+def test_what_is_read_of_a_resumed_run_covers_all_that_it_releases(noise, tmp_path, monkeypatch):
+    privacy = PrivacyConfig(z=1.0, clip=0.05, noise=noise)
+    config = cartpole(privacy=privacy, env=replace(cartpole().env, user="fresh"))
+    real, folder, seen = training.Trainer.step, tmp_path / "run", []
 
-    real = training.Trainer.step
-
-    def killed(session):
+    def stopped(session):
         real(session)
         if session.round == 5:
             raise KeyboardInterrupt  # after a release, before its checkpoint
 
-    monkeypatch.setattr(training.Trainer, "step", killed)
-    assert train(config, tmp_path / "run").status == "interrupted"
-    monkeypatch.setattr(training.Trainer, "step", real)
-    summary = train(config, tmp_path / "run").summary
-    assert summary["ledger"] == {"lines": 13, "rounds": 12, "repeated": 1}
-    assert summary["epsilon"] > summary["epsilon_planned"]
+    def read(session):
+        real(session)
+        plan = json.loads((folder / "plan.json").read_text())["guarantee"]
+        seen.append((plan["epsilon"], "planned for all rounds" in str(explain(folder))))
+
+    monkeypatch.setattr(training.Trainer, "step", stopped)
+    assert train(config, folder).status == "interrupted"
+    assert "of the releases that were made" in str(explain(folder))
+    monkeypatch.setattr(training.Trainer, "step", read)
+    summary, repeated = train(config, folder).summary, int(noise == "secure")
+    assert summary["ledger"] == {"lines": 12 + repeated, "rounds": 12, "repeated": repeated}
+    assert (summary["epsilon"] > summary["epsilon_planned"]) == bool(repeated)
+    assert seen == [(pytest.approx(summary["epsilon"]), True)] * 8
 
 
 def test_a_kill_between_the_last_checkpoint_and_the_end_is_finished(
     tmp_path, monkeypatch, finished
 ):
-    from privrl_bench.training import loop as training
-
     real = training.Experiment._finish
 
     def killed(_self, r):
@@ -384,7 +384,7 @@ def test_repeated_rounds_beyond_the_target_are_announced(tmp_path, monkeypatch, 
     assert found == 3 * (noise == "secure",)
 
 
-def test_a_caveat_that_the_plan_did_not_have_is_printed_at_the_end(tmp_path, monkeypatch, capsys):
+def test_a_caveat_of_repeated_rounds_is_printed_when_the_run_resumes(tmp_path, monkeypatch, capsys):
     config = secure()
     poisson = PrivacyConfig(
         z=2.0, clip=0.05, noise="secure", users_per_round=2, sampling="poisson", population=100
@@ -394,7 +394,8 @@ def test_a_caveat_that_the_plan_did_not_have_is_printed_at_the_end(tmp_path, mon
     capsys.readouterr()
     assert train(config, tmp_path / "run").summary["guarantee"]["status"] == "heuristic"
     shown = capsys.readouterr().out
-    assert "      caveat repeated rounds: epsilon is the larger of two analyses" in shown
+    assert "epsilon 0.1899 at delta 1e-05, heuristic" in shown.partition("resume")[0]
+    assert "not covered: shared critic, repeated rounds" in shown
 
 
 @pytest.mark.parametrize("words", [("rounds=6",), ()])
@@ -470,7 +471,7 @@ def test_a_run_killed_before_its_first_checkpoint_says_that_it_starts_again(
     killed_at(2, monkeypatch, tmp_path / "run", saved=9)
     assert "starts again" not in capsys.readouterr().out
     train(secure(), tmp_path / "run")
-    assert "has no checkpoint: it starts again from round 0" in capsys.readouterr().out
+    assert "has no checkpoint: it starts from round 0" in capsys.readouterr().out
 
 
 def test_an_edited_ledger_is_refused_in_one_line(tmp_path, monkeypatch):
@@ -587,8 +588,6 @@ def test_a_non_private_run_says_infinity_and_none(tmp_path):
 
 
 def test_divergence_fails_with_a_reason_and_keeps_the_last_good_state(tmp_path, monkeypatch):
-    from privrl_bench.training import loop as training
-
     real = training.Trainer.step
 
     def blow_up(session):
