@@ -172,13 +172,7 @@ def _noise(parts: Plan, r: int) -> list[BlockNoise]:
         )
         norm = noise[block.name] * chi
         found.append(
-            BlockNoise(
-                block.name,
-                block.size,
-                block.clip,
-                noise[block.name] / users,
-                norm / users,
-            )
+            BlockNoise(block.name, block.size, block.clip, noise[block.name] / users, norm / users)
         )
     return found
 

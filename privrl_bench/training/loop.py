@@ -375,12 +375,7 @@ class Experiment:
         line = f"{status}  {crash.one_line(reason)}; results: {rundir.path}{more}"
         print(line, file=sys.stderr, flush=True)
         return Outcome(
-            status,
-            reason,
-            str(rundir.path),
-            code,
-            summary,
-            failed_with_group=failed_with_group,
+            status, reason, str(rundir.path), code, summary, failed_with_group=failed_with_group
         )
 
     def _leave(self, r: int, result: Outcome) -> None:

@@ -204,8 +204,7 @@ def _check_minibatches(users: Users) -> None:
         pool, what = config.privacy.users_per_round, "users"
     if minibatches > pool:
         raise ConfigError(
-            "algo.minibatches",
-            f"must be at most the {pool} {what} it divides, got {minibatches}",
+            "algo.minibatches", f"must be at most the {pool} {what} it divides, got {minibatches}"
         )
 
 
@@ -246,10 +245,7 @@ def _gates_of(users: Users, algo: Algorithm, unreviewed: dict[str, str]) -> _Gat
     scalings = {RUNNING_OBS: config.env.obs_scaling, RUNNING_REWARD: config.env.reward_scaling}
 
     def gates(
-        privacy: list[PrivacyConfig],
-        rounds: int,
-        ledgers: list[Ledger],
-        drawn: Sequence[RunConfig],
+        privacy: list[PrivacyConfig], rounds: int, ledgers: list[Ledger], drawn: Sequence[RunConfig]
     ) -> Gate:
         seeds = [(c.seed, noise_key(c)) for c in drawn] or [(0, 0)] * len(privacy)
         gate = Gate(

@@ -22,13 +22,7 @@ from privrl_bench.algorithms.policy_gradient.policy_gradient_settings import (
 from privrl_bench.api.explaining import explain
 from privrl_bench.composition.compose import compose
 from privrl_bench.config.overrides import later_wins
-from privrl_bench.config.schema import (
-    EnvConfig,
-    EvalConfig,
-    LogConfig,
-    PrivacyConfig,
-    RunConfig,
-)
+from privrl_bench.config.schema import EnvConfig, EvalConfig, LogConfig, PrivacyConfig, RunConfig
 from privrl_bench.errors import ConfigError, EnvironmentFailure
 from privrl_bench.evaluation import evaluator as evaluate
 from privrl_bench.evaluation import returns
@@ -82,11 +76,7 @@ def copied(finished, tmp_path):
 def essence(folder):
     """What must not depend on interruptions."""
     policy = torch.load(folder / "policy.pt", weights_only=True)["actor"]
-    return (
-        (folder / "metrics.jsonl").read_bytes(),
-        (folder / "ledger.jsonl").read_bytes(),
-        policy,
-    )
+    return ((folder / "metrics.jsonl").read_bytes(), (folder / "ledger.jsonl").read_bytes(), policy)
 
 
 def assert_same(one, other):
@@ -515,11 +505,7 @@ def test_a_plan_trains_nothing_and_does_not_block_the_run(tmp_path):
             "plan    1 round of 64 users",
             "moments",
         ),
-        (
-            "algo=reinforce env=cartpole rounds=9 privacy.epsilon=3",
-            "plan    9 rounds of ",
-            "DPPG",
-        ),
+        ("algo=reinforce env=cartpole rounds=9 privacy.epsilon=3", "plan    9 rounds of ", "DPPG"),
     ],
 )
 def test_the_lines_of_a_plan_are_true(words, shown, absent, tmp_path, capsys):

@@ -477,8 +477,7 @@ def test_hydra_composes_every_job_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "launcher",
-    [pytest.param(name, marks=pytest.mark.slow) for name in ("submitit_local", "ray")],
+    "launcher", [pytest.param(name, marks=pytest.mark.slow) for name in ("submitit_local", "ray")]
 )
 def test_another_launcher_gets_a_task_for_each_group(launcher: str) -> None:
     """Each in its own process; the folders are those of the package's launcher, to the last bit."""

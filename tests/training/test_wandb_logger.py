@@ -49,11 +49,7 @@ def offline(tmp_path_factory):
 
 def test_an_offline_run_reads_back_whole(offline):
     run = offline
-    assert (run.project, run.name, run.group) == (
-        "privrl_bench",
-        "z=1,seed=3",
-        "dppg/cartpole/z=1",
-    )
+    assert (run.project, run.name, run.group) == ("privrl_bench", "z=1,seed=3", "dppg/cartpole/z=1")
     assert run.tags == ["test"]
     assert run.job_type == "dppg"
     assert run.config["privacy"] == {"z": 1.0}

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 _FINEST, _COARSEST = 1e-8, 1e-3  # cells
 _MOST_CELLS = 200_000  # of one release; dp-accounting takes about 10 microseconds for each
+_ROUNDING = 2.0**-52  # of delta, for each composition
 _LEAST_TAIL, _TAIL_STEP = -50, 7  # of ln of the mass that is counted as an infinite loss
 
 
@@ -105,7 +106,12 @@ def epsilon_of(rounds: tuple[tuple[Cohorts, int], ...], delta: float) -> float:
 
 
 def composed_epsilon(losses: Iterable[tuple[Any, int]], delta: float) -> float:
-    """Epsilon at `delta` of (privacy loss distribution, count) pairs, at least one."""
-    each = (law.self_compose(k) if k > 1 else law for law, k in losses)
+    """Epsilon at `delta` of (privacy loss distribution, count) pairs, at least one.
+
+    T compositions by FFT round delta by about T 1e-17, measured on exact Gaussians; T 2^-52 is taken off.
+    """
+    pairs = tuple(losses)
+    each = (law.self_compose(k) if k > 1 else law for law, k in pairs)
     total = reduce(lambda one, other: one.compose(other), each)
-    return float(total.get_epsilon_for_delta(delta))
+    left = delta - sum(k for _, k in pairs) * _ROUNDING
+    return float(total.get_epsilon_for_delta(left)) if left > 0 else math.inf
