@@ -131,7 +131,7 @@ def _readme() -> str:
         "steps": lambda task, runs: steps(runs),
         "seeds": lambda task, runs: seeds(runs),
         "return": _returns,
-        "rule": lambda task, runs: f"{task.rule:.{digits_of(runs)}f}",
+        "rule": lambda task, runs: f"{task.rule:z.{digits_of(runs)}f}",
         "PPO": lambda task, runs: _returns(task, task.ppo),
         "of PPO": _of_ppo,
     }
