@@ -37,10 +37,10 @@ DOCUMENTED = 1.0  # share of public names; goal: not lower
 # Group -> folders, most files and lines, docstrings counted. The core is the package without packs and papers.
 PACKS, PAPERS = ("privrl_bench/packs",), ("privrl_bench/papers", "scripts", "hydra_plugins")
 SIZES = {
-    "core": ((PACKAGE,), 226, 36_840),  # goal: 260 files, 33,000 lines
+    "core": ((PACKAGE,), 226, 36_830),  # goal: 260 files, 33,000 lines
     "packs": (PACKS, 76, 13_270),  # goal: 7,000, and 5,000 for logs: import, learning, evaluation
     "papers, scripts, plugins": (PAPERS, 39, 7_640),  # goal: 6,500
-    "tests": (("tests",), 238, 40_770),  # goal: 36,500, before logs
+    "tests": (("tests",), 238, 40_760),  # goal: 36,500, before logs
 }
 
 # The names of classes in these folders are literals in their own files only.
