@@ -203,14 +203,6 @@ class Account:
             round_index, self.rounds, self.event(r), repeatable=self._noises[r].name == "seeded"
         )
 
-    def continued(self, r: int, round_index: int) -> tuple[list[int], float]:
-        """What replica r will have repeated and spent if it continues from a round to its end.
-
-        Returns: the rounds with several lines in its ledger, and epsilon.
-        """
-        ledger = self.continued_ledger(r, round_index)
-        return ledger.repeated(), max(self.planned_epsilon(r), self.spent_epsilon(r, ledger=ledger))
-
     def guarantee(self, r: int, done: int | None = None, ledger: Ledger | None = None) -> Guarantee:
         """The guarantee of replica r: as planned, or, with `done`, of parameters that have seen so many rounds.
 

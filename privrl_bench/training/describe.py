@@ -367,19 +367,18 @@ def warnings(parts: Plan, r: int) -> list[str]:
     return [*found, *filter(None, [too_large(guarantee.epsilon), parts.algo.terms().warning])]
 
 
-def repeat_warning(account: Account, r: int, round_index: int) -> str:
+def repeat_warning(account: Account, r: int, ledger: Ledger | None) -> str:
     """Return that epsilon will exceed `privacy.epsilon`, because rounds are repeated; empty: it will not.
 
     Args:
-        account: with the ledger of the earlier part of the run.
+        account: of the run.
         r: the replica.
-        round_index: where it continues, from 0.
+        ledger: what that of a resumed run will be at its end; None: it is not resumed.
     """
-    limit = account.configs[r].epsilon
-    if limit is None or not account.ledgers[r].lines:
+    limit, repeated = account.configs[r].epsilon, ledger.repeated() if ledger else []
+    if limit is None or not repeated:
         return ""
-    repeated, epsilon = account.continued(r, round_index)
-    if not repeated or epsilon <= limit:
+    if (epsilon := account.guarantee(r, ledger=ledger).epsilon) <= limit:
         return ""
     return (
         f"{again(len(repeated))}: epsilon {shown_epsilon(epsilon)} after all {account.rounds} rounds, "

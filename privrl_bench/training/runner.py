@@ -231,7 +231,7 @@ def _train(plan: Plan, dirs: list[RunDir], overrides: list[list[str]]) -> list[O
         ledger = run.gate.continued_ledger(r, done) if run.gate.ledgers[r].lines else None
         announce(run, r, rundir.path, overrides[r], ledger)
         write_json(rundir / "plan.json", describe_plan(run, r, ledger))
-        if more := repeat_warning(run.gate, r, done):
+        if more := repeat_warning(run.gate, r, ledger):
             print(f"warning  {rundir.path}: {more}", flush=True)
     with catching_signals() as stop:
         outcomes = Experiment(run, dirs).run(saved, stop)
