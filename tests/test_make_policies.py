@@ -85,6 +85,7 @@ def test_fitting_finds_the_values_of_a_small_problem() -> None:
     np.testing.assert_allclose(found, [[0.5, 2.0], [1.0, 0.5]], atol=1e-6)
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("name", ["hiv", "mountain_car"])
 def test_the_script_writes_a_file_that_plays(name, tmp_path, monkeypatch, capsys) -> None:
     short = replace(SCRIPT.RECIPES[name], words=(f"env={name}",), episodes=2, look=1, tests=1)

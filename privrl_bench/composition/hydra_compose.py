@@ -184,7 +184,7 @@ def compose_raw(overrides: Iterable[str] = ()) -> DictConfig:
     words = hydra_overrides(overrides)
     parsed = parse(words)
     values = [one for one in parsed if _sets_value(one)]
-    if values and only_packaged():
+    if only_packaged():
         chosen = (word for word, one in zip(words, parsed, strict=True) if one not in values)
         with contextlib.suppress(ConfigError, OmegaConfBaseException):
             found = copy.deepcopy(_of_files(tuple(chosen)))

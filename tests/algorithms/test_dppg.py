@@ -501,6 +501,7 @@ def test_a_contribution_in_the_open_is_what_the_gate_would_average() -> None:
     torch.testing.assert_close(values["actor"][1], rows["actor"][1, :2].sum(0) / 3)
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
     "word",
     [
@@ -535,6 +536,7 @@ def test_the_server_step_is_held_and_then_falls_to_zero(after, slope) -> None:
         torch.testing.assert_close(algo.actor(moved) - algo.actor(state), step * change)
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("words", [[], ["tuned=dppg_acrobot_adam"]], ids=["gradient", "adam"])
 def test_a_replica_is_its_run_alone_to_the_last_bit(words):
     sizes = ["privacy.users_per_round=16", "env.user_steps=64", "rounds=3", "log=none"]

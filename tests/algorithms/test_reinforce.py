@@ -71,6 +71,7 @@ def row_by_hand(algo, state, users, r, u):
     return torch.cat([p for x in linear for p in (x.weight.grad.T.flatten(), x.bias.grad)])
 
 
+@pytest.mark.fast_every(5)
 @pytest.mark.parametrize("signal", ["to_go", "total"])
 @pytest.mark.parametrize("clipping", ["joint", "tensor"])
 @pytest.mark.parametrize("dropout", [0.0, 0.3, 0.5])
@@ -328,6 +329,7 @@ def test_bad_settings_name_their_key(key, value) -> None:
         ReinforceConfig(**{key: value})
 
 
+@pytest.mark.slow
 def test_it_learns_cartpole_without_noise() -> None:
     rollout, algo, _, _ = cartpole([0, 1, 2, 3], 1, steps=100)
     _, curve = learn(algo, rollout, 50)

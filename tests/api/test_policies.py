@@ -101,7 +101,7 @@ def test_states_are_integers(trained):
         policy.act(99)
 
 
-@pytest.mark.fast_every(7)
+@pytest.mark.fast_every(8)
 @pytest.mark.parametrize(
     "name", ["categorical", "gaussian", "multi", "dropout", "q", "squashed", "loglinear"]
 )

@@ -129,6 +129,7 @@ def test_one_run_bound_grows_with_right_guesses_and_falls_with_delta(right, more
     assert bounds.one_run_epsilon(300, 250, right, 1e-5, confidence=0.99) <= fewer
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("mu", [0.0, 0.3, 1.0, 3.0])
 @pytest.mark.parametrize("count", [40, 1000])
 def test_bounds_of_simulated_gaussians_are_above_the_truth_as_seldom_as_they_say(mu, count):

@@ -157,7 +157,7 @@ def test_poisson_cohorts(critic, user):
     assert set(report.found) == ({CRITIC} if critic == "shared" else set())
 
 
-@pytest.mark.fast_every(6)
+@pytest.mark.fast_every(12)
 @pytest.mark.parametrize(
     ("user", "rewards", "critic"), spread(2, USERS, ("public", "noised"), ("shared", "private"))
 )

@@ -220,6 +220,7 @@ def test_cohort_sizes_are_tested_with_the_cap():
 # -- one run
 
 
+@pytest.mark.slow
 def test_one_run_is_below_the_claim_and_not_nothing():
     config = compose(later_wins([*FORMAL, "privacy.z=0.5"]))
     finding = one_run.attack(config, 900, 0.95, silent)

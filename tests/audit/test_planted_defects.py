@@ -84,6 +84,7 @@ def test_half_the_noise_is_found(monkeypatch):
 # -- 2. clip
 
 
+@pytest.mark.slow
 def test_a_missing_clip_is_found(monkeypatch):
     def no_clip(rows, bound, unit, norm):
         return (rows.double() / unit).round().long(), rows.double().norm(dim=-1)

@@ -34,6 +34,7 @@ def formal(user="fresh", critic="none", **env):
     return changed(algo={"critic": critic}, env={"user": user, **env})
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("user", ["fresh", "episode"])
 def test_without_a_defect_nothing_is_found(user):
     """`test_leaks.py` has all the others."""

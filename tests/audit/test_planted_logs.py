@@ -28,6 +28,7 @@ def config(kind):
     return config_of(name, walk_logs("walks/b-v0", users=60), *words)
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(("kind", "name"), [(DpBc, "actor"), (DpLspi, "actor"), (DpIs, "released")])
 def test_a_result_with_a_little_of_the_sum_before_noise(monkeypatch, kind, name):
     remembering(monkeypatch, kind, mean_reward)
@@ -35,6 +36,7 @@ def test_a_result_with_a_little_of_the_sum_before_noise(monkeypatch, kind, name)
     assert_caught(config(kind), f"state {name}")
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     ("kind", "name"), [(DpBc, "gradient"), (DpLspi, "sums"), (DpIs, "estimates")]
 )

@@ -86,6 +86,7 @@ def test_a_lone_run_gets_its_config_folder_and_words(runs: Runs) -> None:
     assert not list(Path.cwd().rglob(".hydra"))
 
 
+@pytest.mark.slow
 def test_a_job_of_a_sweep_has_the_folder_of_the_lone_run(runs: Runs) -> None:
     assert code_of("seed=7", "-m", "algo=dppg,ppo", "algo.lr=1e-3", "env=pendulum") == 0
     in_sweep = list(runs.folders)
@@ -174,10 +175,7 @@ def test_an_interrupted_sweep_starts_no_further_job(
             ["seed=0,1", "privacy.z=1,-1"],
             "privacy.z: must be auto or 0 or in [1e-6, 1e6], got -1.0",
         ),
-        (
-            ["seed=range(50)", "env=hopper,hoper"],
-            "env: no such choice 'hoper' (did you mean hop",
-        ),
+        (["seed=range(50)", "env=hopper,hoper"], "env: no such choice 'hoper' (did you mean hop"),
         (["algo=dppg,ppo", "algo.critic=none"], "algo.critic: no such key"),
         (["seed=1,x"], "seed: must be an integer, got 'x'"),
         (["hydra/launcher=none", "seed=1,2"], "hydra/launcher: no such choice 'none'"),
@@ -224,12 +222,7 @@ def test_help_names_groups_keys_and_examples(capsys: pytest.CaptureFixture[str])
     assert code_of("--help") == 0
     shown = capsys.readouterr().out
     assert shown.count("  privrl-bench ") == 5
-    for word in (
-        "mountain_car",
-        "poisson",
-        "privacy.users_per_round",
-        "--config-dir DIR",
-    ):
+    for word in ("mountain_car", "poisson", "privacy.users_per_round", "--config-dir DIR"):
         assert word in shown
     assert ", ".join(config.choices("algo")) in " ".join(shown.split())  # over two lines
     for word in ("schema", "tuned/", "Powered by Hydra"):

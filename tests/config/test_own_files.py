@@ -235,6 +235,7 @@ def test_an_own_file_of_generic_values_wins(tmp_path: Path) -> None:
     assert run.hyperparameter_source.endswith(f"({path})")
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("text", ["", "hyperparameter_source: found by hand\n"])
 def test_the_plan_names_an_own_tuned_file(text: str, tmp_path: Path) -> None:
     (tmp_path / "tuned").mkdir()

@@ -186,7 +186,7 @@ def run_of(tmp_path_factory):
     return folder
 
 
-@pytest.mark.fast_every(6)
+@pytest.mark.fast_every(12)
 @pytest.mark.parametrize("box", BOXES)
 def test_a_run_and_all_that_uses_its_policy_stay_in_the_box(box, run_of, tmp_path, monkeypatch):
     """Training, evaluation and baselines step an environment that asserts; so do these."""

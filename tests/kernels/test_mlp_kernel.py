@@ -10,6 +10,7 @@ from privrl_bench.models.mlp import Mlp
 ACTIVATIONS = {"tanh": mlp_kernel.TANH, "relu": mlp_kernel.RELU, "swish": mlp_kernel.SWISH}
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize("name", ACTIVATIONS)
 @pytest.mark.parametrize("hidden", [(), (5,), (7, 4, 6)], ids=str)
 @pytest.mark.parametrize("rows", [1, 9])

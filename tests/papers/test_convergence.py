@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privrl_bench.papers.convergence import (
-    draw_boxes,
-    draw_held,
-    held,
-    kept,
-    solved_after,
-    table,
-)
+from privrl_bench.papers.convergence import draw_boxes, draw_held, held, kept, solved_after, table
 from privrl_bench.papers.paper_item import Line
 from privrl_bench.reporting.runs import Run
 

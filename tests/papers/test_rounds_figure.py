@@ -32,6 +32,7 @@ def epsilon(made: object, z: float, q: float, count: int) -> float:
     return float(made.compose(event).get_epsilon(1e-5))
 
 
+@pytest.mark.slow
 def test_rounds_by_rdp_are_the_most_that_dp_accounting_permits() -> None:
     from dp_accounting.rdp import RdpAccountant
 

@@ -150,7 +150,7 @@ def everybodys(name: str, adjacency: str, sets: str, trained) -> RunConfig:
     return compose(later_wins(words))
 
 
-@pytest.mark.fast_every(4)
+@pytest.mark.fast_every(7)
 @pytest.mark.parametrize("adjacency", Poisson.adjacencies)
 @pytest.mark.parametrize("name", WORDS)
 def test_a_run_of_everybody_has_the_gaussian_mechanisms_epsilon(name, adjacency, sets, trained):

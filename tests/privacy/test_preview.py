@@ -20,6 +20,7 @@ def gate_of(*words):
     return make_plan([compose([*WORDS, *words])]).gate
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("mechanism", ["fixed", "correlated"])
 def test_noise_in_the_mean_is_that_of_the_larger_cohort(mechanism):
     words = [f"privacy={mechanism}", "privacy.z=3", "rounds=20"]

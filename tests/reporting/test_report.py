@@ -13,20 +13,9 @@ import yaml
 from fake_runs import write_run, write_sweep
 
 from privrl_bench.cli.main import main
-from privrl_bench.functional.statistics import (
-    bootstrap_ci,
-    improvement,
-    iqm_ci,
-    mean_ci,
-    profile,
-)
+from privrl_bench.functional.statistics import bootstrap_ci, improvement, iqm_ci, mean_ci, profile
 from privrl_bench.reporting.page import _MORE_EPISODES, _ONE_SEED, counted
-from privrl_bench.reporting.plots import (
-    curves,
-    epsilon_lines,
-    not_monotone,
-    return_against_epsilon,
-)
+from privrl_bench.reporting.plots import curves, epsilon_lines, not_monotone, return_against_epsilon
 from privrl_bench.reporting.run_loader import load_run, load_runs
 from privrl_bench.reporting.runs import Run, of_one_length, usable
 from privrl_bench.reporting.style import figure
@@ -307,6 +296,7 @@ def test_one_seed_has_the_interval_over_its_episodes_with_their_number(tmp_path)
     assert "29.9 (23.1 to 33.0, 95 % interval over 10 episodes)" in both
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     ("seeds", "name"), [(2, "range of 2 seeds"), (5, "95 % interval"), (1, None)]
 )

@@ -206,7 +206,7 @@ def test_a_digest_is_of_the_recorded_identity(tmp_path) -> None:
     assert all(re.fullmatch("v2:[0-9a-f]{16}", one) for one in found)
 
 
-@pytest.mark.fast_every(2)
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize("item", ["dppg/table1", "dppg/fig2", "dppg/control", "primorl/table1"])
 def test_committed_tables_are_made_from_the_store(tmp_path, item) -> None:
     collect_results.report(PAPER / item, tmp_path)

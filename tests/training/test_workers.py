@@ -187,7 +187,7 @@ def bits(record):
     return golden.normal(record)
 
 
-@pytest.mark.fast_every(6)
+@pytest.mark.fast_every(12)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_three_workers_and_small_shards_release_what_one_does(name, made, inline):
     """Private means over a round are added in another order, and left out."""

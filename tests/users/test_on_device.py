@@ -115,6 +115,7 @@ def test_a_user_whose_numbers_are_not_finite_takes_no_part() -> None:
 # --- bits
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("words", [("env=cartpole",), ("env=pendulum", "algo.critic=shared")])
 def test_a_run_is_the_same_however_a_round_is_cut_into_shards(words) -> None:
     whole = trained([of(*words)])
@@ -172,6 +173,7 @@ def test_ridge_regressions_in_one_call_equal_those_of_single_users() -> None:
 # --- privacy
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("env", ["cartpole", "pendulum"])
 def test_no_user_leaves_a_trace_beside_the_release(env) -> None:
     report = find_leaks(shrink(of(f"env={env}"))[0], late=False)
@@ -264,6 +266,7 @@ def sends(plan, state, users):
     return {x.device.type for x in rows.values()}, total
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize(
     "env", ["cartpole", "acrobot", "pendulum", "mountain_car", "dosing0", "dosing1", "riverswim"]
 )

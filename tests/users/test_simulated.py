@@ -222,6 +222,7 @@ def test_an_environment_that_raises_stops_the_round() -> None:
 # -- coming back ----------------------------------------------------------------------------
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("scaling", ["none", "running"])
 @pytest.mark.parametrize("name", ["cartpole", "hopper", "acrobot", "cartpole_swingup"])
 def test_restored_slots_go_on_bit_for_bit(name, scaling) -> None:

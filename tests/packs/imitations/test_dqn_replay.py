@@ -207,6 +207,7 @@ def test_a_session_cut_in_two_is_whole(words):
         one.close()
 
 
+@pytest.mark.fast_every(4)
 @pytest.mark.parametrize(
     ("z", "expected"), [(0.1, 84.4), (0.2, 15.7), (0.4, 5.84), (0.6, 3.55), (0.0, math.inf)]
 )

@@ -369,6 +369,7 @@ def test_audits_are_not_charged_and_refuse_people_who_have_a_budget():
         pb.audit_epsilon(f"{LSPI} privacy.z=4 budget=a.budget")
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("before", [True, False])
 def test_a_crash_while_a_budget_is_made_refuses_runs_until_it_is_made(before, monkeypatch):
     create_file = Budget.create

@@ -52,6 +52,7 @@ def test_recorded_actions_are_mapped_to_what_the_policy_chooses(monkeypatch):
     one.close()
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("continuous", [False, True])
 def test_it_learns_what_was_done_and_says_how_often_it_agrees(tmp_path, monkeypatch, continuous):
     name = walk_logs("walks/b-v0", right=0.9, continuous=continuous)

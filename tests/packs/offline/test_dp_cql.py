@@ -184,6 +184,7 @@ def test_in_a_fixed_order_epsilon_is_that_of_one_gaussian(privacy):
         session("dp_cql", name, *FEW[1:], f"privacy={privacy}", "rounds=7", "privacy.z=1")
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("words", [(), ("privacy=correlated", "privacy.z=1")])
 def test_it_opens_no_path_around_the_gate(words):
     few = ("rounds=4", "privacy.users_per_round=10", "algo.hidden=[4]", "algo.batch=2")

@@ -40,6 +40,7 @@ def test_first_steps_are_those_after_an_end():
     ]
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize("gamma", [0.8, 1.0])
 @pytest.mark.parametrize("episodes", [1, 2])
 def test_values_without_noise_are_those_of_dynamic_programming(gamma, episodes):

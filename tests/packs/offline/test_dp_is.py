@@ -314,6 +314,7 @@ def test_what_is_refused(words, message):
 # --- logs
 
 
+@pytest.mark.slow
 def test_a_trained_policy_is_evaluated_on_logs_and_the_guarantee_says_what_it_leaves_out(
     tmp_path, monkeypatch
 ):

@@ -130,6 +130,7 @@ def test_a_row_has_nothing_of_others_nor_of_padding():
         assert torch.equal(rows(one)[0, 0], together[0, u])
 
 
+@pytest.mark.slow
 def test_one_person_a_round_without_noise_comes_near():
     """The real loop, with the real gate at z = 0."""
     words = ("privacy.z=0", "privacy.clip=100", "rounds=600", "algo.lr=1.0")

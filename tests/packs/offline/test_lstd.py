@@ -12,6 +12,7 @@ from privrl_bench.packs.offline.ope.policy_evaluation import mspbe, solve
 from privrl_bench.training.trainer import Trainer
 
 
+@pytest.mark.slow
 def test_off_policy_ratios_find_the_targets_value():
     """Uniform play, the value of a policy that goes right more often: LSTD with ratios nears the table's."""
     words = ("algo=lstd", *SWIM[:2], "privacy.population=9000")

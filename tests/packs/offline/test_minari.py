@@ -10,17 +10,7 @@ import pytest
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recorded import (
-    BOX,
-    CHOICE,
-    TORQUE,
-    assert_same,
-    by_minari,
-    episode,
-    fields,
-    some,
-    with_probs,
-)
+from recorded import BOX, CHOICE, TORQUE, assert_same, by_minari, episode, fields, some, with_probs
 
 from privrl_bench.errors import ConfigError
 from privrl_bench.packs.offline.datasets import minari_files

@@ -33,6 +33,7 @@ def exact(gamma):
 SCALED = ("env.reward_scaling=public", "env.reward_scale=0.05")
 
 
+@pytest.mark.fast_every(3)
 @pytest.mark.parametrize(
     "words", [("lstd",), ("wis_lstd",), ("dp_lstd", *OPEN), ("dp_lstd", *OPEN, *SCALED)]
 )

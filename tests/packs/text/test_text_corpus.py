@@ -166,6 +166,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.fast_every(5)
 @pytest.mark.parametrize("form", FILES)
 @pytest.mark.parametrize("reviews", [None, 150])
 def test_one_review_moves_nobody_else(tmp_path, form, reviews):

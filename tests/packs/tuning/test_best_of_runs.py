@@ -120,7 +120,7 @@ def test_pure_runs(epsilon, mean, shape, answer):
 # --- against the exact epsilon of one search
 
 
-@pytest.mark.fast_every(5)
+@pytest.mark.fast_every(11)
 @pytest.mark.parametrize(
     ("z", "mean", "shape"), list(itertools.product((0.7, 2.0, 6.0), (1.5, 8.0), SHAPES))
 )

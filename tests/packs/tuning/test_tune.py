@@ -51,6 +51,7 @@ def searched(folder, *words, **more):
 # --- what is claimed
 
 
+@pytest.mark.fast_every(2)
 @pytest.mark.parametrize("z", [1.0, 3.0])
 def test_epsilon_is_that_of_the_theorem(z):
     plan = planned(LR, *SCORE, f"privacy.z={z}")
