@@ -627,11 +627,9 @@ def test_composing_any_algorithm_imports_no_torch() -> None:
         "from privrl_bench.composition.hydra_compose import choices, compose_raw\n"
         "compose(['env=hopper'])\n"
         "print(sorted({'torch', 'wandb', 'gymnasium', 'mujoco', 'numpy'} & set(sys.modules)))\n"
-        "from privrl_bench.algorithms.registry import algo_schema\n"
-        "for words in (['algo=gpope', 'env=chain'], ['algo=dppg_text', 'env=sentiment_small']):\n"
-        "    compose_raw(words)\n"
-        "for algo in choices('algo'):\n"  # all that composing one more imports
-        "    algo_schema(algo)\n"
+        "for algo in choices('algo'):\n"
+        "    env = 'sentiment_small' if algo.endswith('_text') else 'chain'\n"
+        "    compose_raw([f'algo={algo}', f'env={env}'])\n"
         "print([m for m in ('torch', 'numba', 'gymnasium') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

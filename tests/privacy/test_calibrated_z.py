@@ -144,10 +144,11 @@ def test_the_search_ends_where_the_cost_jumps_is_infinite_or_never_reaches_the_t
 # --- the exact accountant
 
 
-def test_exact_epsilons_equal_those_of_dp_accounting_to_the_last_bit():
+@pytest.mark.parametrize("count", [200, pytest.param(500, marks=pytest.mark.slow)])
+def test_exact_epsilons_equal_those_of_dp_accounting_to_the_last_bit(count):
     draw = random.Random(0)
     with np.errstate(divide="ignore"):
-        for _ in range(200):
+        for _ in range(count):
             sigma, delta = 10 ** draw.uniform(-5, 4), 10 ** draw.uniform(-90, -0.01)
             expected = float(dp_accounting.get_epsilon_gaussian(sigma, delta))
             assert exact_gaussian.epsilon_at(sigma, delta) == expected, (sigma, delta)
