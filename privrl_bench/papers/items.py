@@ -286,18 +286,19 @@ class Paper:
         kept = [w for w in extra if w.partition("=")[0] not in own and words]
         return count, (*kept, *words)
 
-    def first_seed(self, name: str, scale: str) -> int:
-        """First seed of an item at a scale."""
+    def first_seed(self, name: str, scale: str, env: str) -> int:
+        """First seed of an item's environment at a scale; `first_seed` of an item names either."""
         items = self.content["items"]
         own = items[items[name].get("like", name)].get("first_seed", {})
-        return int(own.get(scale, self.content["scales"][scale].get("first_seed", 0)))
+        whole = own.get(scale, self.content["scales"][scale].get("first_seed", 0))
+        return int(own.get(env, whole))
 
     def _table(self, name: str, scale: str, seeds: int | None) -> PaperTable:
         item = self.content["items"][name]
-        first = self.first_seed(name, scale)
         rows = []
         for env, label, mean, half, *words in item["rows"]:
             count, more = self.scale(scale, env, seeds)
+            first = self.first_seed(name, scale, env)
             like, formal = (
                 None if given is None else Setting(env, (*given, *more), count, first=first)
                 for given in words
@@ -315,7 +316,7 @@ class Paper:
         for panel in item.get("panels", []):
             count, more = self.scale(scale, panel["env"], seeds)
             count = seeds or panel.get("seeds", {}).get(scale, count)
-            every = range(first := self.first_seed(name, scale), first + count)
+            every = range(first := self.first_seed(name, scale, panel["env"]), first + count)
             lines = [
                 self._line(line, panel, more, every, scale)
                 for line in panel.get("lines", item.get("lines", []))

@@ -19,7 +19,7 @@ from privrl_bench.reporting.table_writer import ABSENT, compact, parsed
 
 ROOT = Path(__file__).resolve().parents[3]
 STORE = ROOT / "outputs" / "paper"
-# Items with results of an earlier version, which are not made again yet. No other row may be of one.
+# Items with rows of an earlier version, which are not made again yet. No other item may have one.
 EARLIER = (
     *("dppg/table1", "dppg/fig2", "dppg/rlhf-epsilon"),
     *(f"primorl/{name}" for name in ("table1", "table6", "fig3", "fig4", "figk")),
@@ -47,7 +47,13 @@ def block(name: str) -> Callable[[Callable[[], str]], Callable[[], str]]:
 
 @block("results/earlier")
 def _earlier() -> str:
-    return ", ".join(f"`{item}`" for item in EARLIER)
+    return ", ".join(f"`{item}`{_part(stored(item))}" for item in EARLIER)
+
+
+def _part(runs: Sequence[Run]) -> str:
+    """Tasks with rows of an earlier version, in brackets; empty if all tasks have some."""
+    old = dict.fromkeys(TASKS.get(run.env, run.env) for run in runs if run.made_at)
+    return f" ({', '.join(old)})" if len(old) < len({run.env for run in runs}) else ""
 
 
 # --- reading the store
