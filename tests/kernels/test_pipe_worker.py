@@ -143,7 +143,8 @@ def script(program):
 
 
 PROGRAM = """
-import sys, time
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 from echo_pkg import Echo
 from privrl_bench.kernels.pipe_worker import PipeWorker
 worker = PipeWorker(Echo, own_group={own})
