@@ -7,14 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from evaluation_runs import (
-    SWIM,
-    check_neighbours,
-    config_of,
-    full_batch,
-    parts_of,
-    theta_of,
-)
+from evaluation_runs import SWIM, check_neighbours, config_of, full_batch, parts_of, theta_of
 from helpers import members_of, open_gate
 
 from privrl_bench.audit.canary import claim_of, refuse_unauditable, run_canaries
