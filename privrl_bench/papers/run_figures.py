@@ -124,11 +124,7 @@ def paper_values(axes: Any, values: Sequence[tuple[float, float, Look]]) -> None
 
 
 def draw_curves(
-    picture: Any,
-    runs: Runs,
-    path: Path,
-    metric: str = "eval/return_mean",
-    label: str = "return",
+    picture: Any, runs: Runs, path: Path, metric: str = "eval/return_mean", label: str = "return"
 ) -> None:
     """Mean over seeds against steps, with intervals at a few points. Facts `label` and `steps`: axes."""
     for axes, drawn in drawn_panels(picture, runs, path):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from privrl_bench.functional.statistics import mean_ci
+from privrl_bench.papers.pages import store
 from privrl_bench.papers.pages import write_results as script
 from privrl_bench.papers.pages.dppg import share
 
@@ -34,6 +36,13 @@ def test_known_numbers_are_shown() -> None:
         "| PriMORL High, z = 0.5 | 778.9 ± 53.5 | 5.1 | 913 ± 23 | 3.26 (4.4) |"
         in script.BLOCKS["primorl/table1"]()
     )
+
+
+def test_runs_of_one_program_share_its_hours(monkeypatch) -> None:
+    pair = [SimpleNamespace(summary={"wall_seconds": 5400}, provenance={"trained_together": 2})] * 2
+    alone = SimpleNamespace(summary={"wall_seconds": 1800}, provenance={"trained_together": 1})
+    monkeypatch.setattr(store, "stored", lambda item: [*pair, alone])
+    assert store.core_hours("dppg/fig1") == "2.0"
 
 
 def test_output_of_a_command_is_pasted_as_a_terminal_shows_it(tmp_path) -> None:

@@ -16,24 +16,11 @@ from privrl_bench.privacy import noise
 from privrl_bench.privacy.clip import clip_rows
 from privrl_bench.privacy.contribution import Block, Contribution
 from privrl_bench.privacy.gate import Gate
-from privrl_bench.privacy.grid import (
-    BITS,
-    L1,
-    L2,
-    MARGIN,
-    MOST_USERS,
-    discrete_cost,
-    unit_of,
-)
+from privrl_bench.privacy.grid import BITS, L1, L2, MARGIN, MOST_USERS, discrete_cost, unit_of
 from privrl_bench.privacy.guarantee import Unit
 from privrl_bench.privacy.ledger import Ledger
 from privrl_bench.privacy.mechanisms.correlated import Past
-from privrl_bench.privacy.noise import (
-    SecureNoise,
-    SeededNoise,
-    discrete_gaussian,
-    discrete_laplace,
-)
+from privrl_bench.privacy.noise import SecureNoise, SeededNoise, discrete_gaussian, discrete_laplace
 from privrl_bench.privacy.row_sum import RowSum
 
 CHANCE = 1e-6  # of a test that fails without a defect

@@ -21,12 +21,7 @@ from privrl_bench.papers.pages.store import BLOCKS, STORE, TASKS, without_repeat
 from privrl_bench.papers.paper_item import NOT_COMPARABLE, PaperTable, comparison
 from privrl_bench.reporting.table_writer import ABSENT, compact, parsed
 
-PAPERS = {
-    "dppg": "DPPG",
-    "primorl": "PriMORL",
-    "dp-rl": "REINFORCE and DQN",
-    "gpope": "GPOPE",
-}
+PAPERS = {"dppg": "DPPG", "primorl": "PriMORL", "dp-rl": "REINFORCE and DQN", "gpope": "GPOPE"}
 GOOD = ("inside", "above")
 JUDGED = (*GOOD, "below")
 OTHER, NOT_RUN, NO_RESULT = NOT_COMPARABLE, "not run", "no result"

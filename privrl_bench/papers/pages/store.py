@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ EARLIER = (
     "dppg/rlhf-epsilon",
     *(f"primorl/{name}" for name in ("table1", "table6", "fig3", "fig4", "figk")),
 )
+REMADE = ("control", "dpsgd", "table1", "fig1", "fig2")  # docs/decisions.md has their core-hours
 BLOCKS: dict[str, Callable[[], str]] = {}
 Group = Sequence[Run]  # runs that differ in the seed
 TASKS = {
@@ -90,6 +91,15 @@ def paper_table(paper: str, scale: str = "paper", item: str = "table1") -> Paper
 
 
 # --- text of numbers
+
+
+def core_hours(item: str) -> str:
+    """Wall time of an item's rows; runs that were trained in one program share its time."""
+    each = [(number(run.summary["wall_seconds"]), run.provenance) for run in stored(item)]
+    return f"{sum(time / made['trained_together'] for time, made in each) / 3600:.1f}"
+
+
+BLOCKS |= {f"hours/{one}": partial(core_hours, f"dppg/{one}") for one in REMADE}
 
 
 def spread(values: Sequence[float], digits: int = 1) -> str:
