@@ -37,7 +37,7 @@ def test_a_reason_for_an_unknown_cell_and_a_missing_reason_are_found() -> None:
 def test_a_cell_that_was_not_run_needs_a_reason_and_one_inside_needs_none() -> None:
     changed = rows("primorl")
     del changed["Table 6"]["cells"]["HalfCheetah, MOPO"]
-    changed["Table 1"]["cells"]["Pendulum, MOPO"] = "no link"
+    changed["Table 1"].setdefault("cells", {})["Pendulum, MOPO"] = "no link"
     assert state.problems("primorl", changed) == [
         "primorl, Table 1: Pendulum, MOPO: a reason for a cell that needs none",
         "primorl, Table 1: Pendulum, MOPO: a reason without a link",
@@ -74,7 +74,7 @@ def test_stated_numbers_need_a_row() -> None:
 def test_known_cells_and_totals_are_shown() -> None:
     cells = {(one.name, one.cell): one for one in state.numbers("primorl", rows("primorl"))}
     assert cells["Table 1", "Pendulum, MOPO"].verdict == "above"
-    assert cells["Table 1", "Balance, MOPO"].verdict == "below"
+    assert cells["Table 1", "Balance, MOPO"].verdict == "inside"
     assert cells["Table 6", "HalfCheetah, MOPO"].verdict == "not comparable"
     assert cells["Table 1", "Swingup, PriMORL No Privacy"].seeds == "0 / 5"
     assert "| DPPG | 20 | 12 | 6 | 2 | 0 | 0 |" in state.summary()
