@@ -94,7 +94,7 @@ def paper_table(paper: str, scale: str = "paper", item: str = "table1") -> Paper
 
 
 def core_hours(item: str) -> str:
-    """Wall time of an item's rows; runs that were trained in one program share its time."""
+    """Core-hours of an item, from its rows: runs that were trained in one program share its time."""
     each = [(number(run.summary["wall_seconds"]), run.provenance) for run in stored(item)]
     return f"{sum(time / made['trained_together'] for time, made in each) / 3600:.1f}"
 
