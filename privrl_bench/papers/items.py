@@ -311,7 +311,8 @@ class Paper:
         item = self.content["items"][name]
         if "like" in item:
             panels = _panels_like(self._table(item["like"], scale, seeds))
-            return PaperFigure(item["title"], item["picture"], panels, {"kept": item["like"]})
+            facts = item.get("facts", {}) | {"kept": item["like"]}
+            return PaperFigure(item["title"], item["picture"], panels, facts)
         panels = []
         for panel in item.get("panels", []):
             count, more = self.scale(scale, panel["env"], seeds)

@@ -124,7 +124,7 @@ class Run:
         """What the steps of the run are, for an axis."""
         evaluates = self.measure is not RETURN
         if evaluates or nested(self.config, "data", "id") is not None:
-            return "steps of the users' trajectories (rounds x users x T)"
+            return "users' steps (rounds x U x T)"
         if nested(self.config, "env", "kind") == "text":
             return "tokens of answers, counted at their maximum length"
         return ENVIRONMENT_STEPS

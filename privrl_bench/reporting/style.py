@@ -49,8 +49,11 @@ LARGEST = {  # returns that no policy exceeds; of other tasks it is not known
     **{"cartpole_balance": 1000.0, "cartpole_swingup": 1000.0},
 }
 CUT = "intervals end at the task's largest return"
-_TASKS = "CartPole Acrobot Pendulum Dosing-0 Dosing-1 Hopper HalfCheetah Walker2d Ant RiverSwim"
-NAMES = {name.lower().replace("-", ""): name for name in f"{_TASKS} MountainCar".split()}
+_TASKS = "CartPole Acrobot Pendulum Hopper HalfCheetah Dosing-0 Dosing-1 Walker2d Ant RiverSwim"
+NAMES = {
+    **{name.lower().replace("-", ""): name for name in f"{_TASKS} MountainCar".split()},
+    **{"cartpole_balance": "Balance", "cartpole_swingup": "Swingup"},
+}
 
 # Okabe and Ito's colours, without sky blue and yellow, which are too light for thin lines.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000")

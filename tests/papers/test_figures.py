@@ -49,11 +49,13 @@ def test_stale_figures_are_drawn_and_recorded(tmp_path, monkeypatch) -> None:
     figures.draw()
     assert (tmp_path / "x.svg").read_text() == "new"
     assert figures.stale(figures.recorded()) == []
-    (tmp_path / "x.svg").write_text("old")
+    for name in ("x.svg", "table.md"):
+        (tmp_path / name).write_text("old")
     figures.draw(everything=True)
-    assert (tmp_path / "x.svg").read_text() == "new"
+    assert (tmp_path / "x.svg").read_text() == (tmp_path / "table.md").read_text() == "new"
 
 
 def _written(path: Path) -> Path:
     path.write_text("new")
+    path.with_name("table.md").write_text("new")
     return path

@@ -448,10 +448,10 @@ def test_the_axis_of_a_run_on_a_dataset_is_not_environment_steps(tmp_path):
     run = load_run(write_run(tmp_path / "a"))
     assert run.steps_name == "environment steps"
     run.config["data"] = {"id": "pendulum/ddpg-v0"}
-    assert run.steps_name == "steps of the users' trajectories (rounds x users x T)"
+    assert run.steps_name == "users' steps (rounds x U x T)"
     run.config["data"] = {"id": None}
     run.summary["measure"] = "mspbe"
-    assert "trajectories" in run.steps_name
+    assert "rounds" in run.steps_name
     run.summary["measure"] = "return"
     run.config["env"]["kind"] = "text"
     assert run.steps_name == "tokens of answers, counted at their maximum length"

@@ -15,6 +15,7 @@ from privrl_bench.papers import items as papers
 from privrl_bench.papers.paper_item import Cell, PaperTable
 from privrl_bench.reporting.run_loader import read_results
 from privrl_bench.reporting.runs import Run, number
+from privrl_bench.reporting.style import NAMES
 from privrl_bench.reporting.table_writer import ABSENT, compact, parsed
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -27,12 +28,7 @@ REMADE = (  # docs/decisions.md has their core-hours
 )
 BLOCKS: dict[str, Callable[[], str]] = {}
 Group = Sequence[Run]  # runs that differ in the seed
-TASKS = {
-    **{"cartpole": "CartPole", "acrobot": "Acrobot", "pendulum": "Pendulum", "hopper": "Hopper"},
-    **{"halfcheetah": "HalfCheetah", "dosing0": "Dosing-0", "dosing1": "Dosing-1"},
-    **{"walker2d": "Walker2d", "ant": "Ant"},
-    **{"cartpole_balance": "Balance", "cartpole_swingup": "Swingup"},
-}
+TASKS = NAMES
 LARGE = ("hopper", "halfcheetah", "walker2d", "ant")  # returns in the thousands: no decimals
 
 
