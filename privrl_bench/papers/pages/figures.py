@@ -191,7 +191,7 @@ def draw(everything: bool = False) -> None:
             for old in one.files:
                 old.unlink(missing_ok=True)
             shutil.copyfile(made, target)
-            if (table := made.with_name("table.md")).exists():  # it is of the same rows
+            if (table := made.with_name("table.md")).exists():  # made from the same rows
                 shutil.copyfile(table, target.with_name(table.name))
         print(f"drew {_name(target)}", flush=True)
         known[one.place] = _state(one)
