@@ -75,7 +75,7 @@ def test_known_cells_and_totals_are_shown() -> None:
     cells = {(one.name, one.cell): one for one in state.numbers("primorl", rows("primorl"))}
     assert cells["Table 1", "Pendulum, MOPO"].verdict == "above"
     assert cells["Table 1", "Balance, MOPO"].verdict == "inside"
-    assert cells["Table 6", "HalfCheetah, MOPO"].verdict == "not comparable"
+    assert cells["Table 6", "HalfCheetah, MOPO"].verdict == "not run"
     assert cells["Table 1", "Swingup, PriMORL No Privacy"].seeds == "0 / 5"
     assert "| DPPG | 20 | 12 | 6 | 2 | 0 | 0 |" in state.summary()
     inside, above, below, other, missing = state.summary().splitlines()[-1].split(" | ")[2:7]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import cache, partial
 from itertools import groupby
@@ -39,16 +38,16 @@ def score(value: float) -> float:
 
 
 @cache
-def results(item: str = "table1") -> list[tuple[Cell, Group]]:
-    """The cells of a table with our runs."""
-    table = paper_table("primorl", item=item)
-    runs = finished_runs(STORE / "primorl" / item, table)
+def results() -> list[tuple[Cell, Group]]:
+    """The cells of table 1 with our runs."""
+    table = paper_table("primorl")
+    runs = finished_runs(STORE / "primorl/table1", table)
     return [(cell, runs[cell.judged_by]) for cell in table.cells]
 
 
-def trivial_means(item: str, env: str) -> dict[str, float]:
+def trivial_means(env: str) -> dict[str, float]:
     """Name of a policy that does not learn -> its mean return."""
-    text = read_trivial(STORE / item)[env]
+    text = read_trivial(STORE / "primorl/table1")[env]
     return {one.partition("(")[2].rstrip(")"): float(one.split()[0]) for one in text.split("; ")}
 
 
@@ -78,7 +77,7 @@ def _primorl() -> str:
 
 @block("primorl/table1-trivial")
 def _primorl_trivial() -> str:
-    found = trivial_means("primorl/table1", "pendulum")
+    found = trivial_means("pendulum")
     nothing, random, rule = (
         f"{score(found[name]):.0f}" for name in ("do nothing", "random", "pump energy")
     )
@@ -91,7 +90,7 @@ def _primorl_trivial() -> str:
 def _dm_control() -> str:
     lines = []
     for env, found in groupby(results(), key=lambda one: one[0].env):
-        trivial = trivial_means("primorl/table1", env)
+        trivial = trivial_means(env)
         shown = [f"{trivial[name]:.0f}" for name in ("do nothing", "random")]
         for cell, runs in found if env != "pendulum" else ():
             if runs:
@@ -109,27 +108,6 @@ def _mopo() -> str:
     return ", ".join(
         f"{TASKS[cell.env]} {spread(finals(runs), 0)} ({each(runs)})" for cell, runs in found
     )
-
-
-@block("primorl/table6")
-def _halfcheetah() -> str:
-    lines = []
-    for cell, runs in results("table6"):
-        assert cell.paper is not None
-        mean, half = cell.paper
-        ours = ", ".join(f"{value:,.0f}" for value in finals(runs))
-        lines.append([cell.label, f"{mean:,.0f} ± {half:,.0f}", ours, spent(runs, digits=2)])
-    return compact(["method", "paper", "ours", "epsilon"], lines)
-
-
-@block("primorl/table6-data")
-def _halfcheetah_data() -> str:
-    trivial = trivial_means("primorl/table6", "halfcheetah")
-    cards = [STORE / f"primorl/data/halfcheetah-{one}-v0.json" for one in ("medium", "expert")]
-    medium, better = (json.loads(card.read_text())["returns"]["quantiles"][3] for card in cards)
-    nothing, random = (round(trivial[name]) for name in ("do nothing", "random"))
-    data = f"Median returns {medium:,.0f} and {better:,.0f}"
-    return f"{data}; doing nothing has {nothing}, random actions {random}."
 
 
 def _listed(item: str, values: tuple[float, ...], words: str, label: str, digits: int) -> str:
