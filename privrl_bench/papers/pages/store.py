@@ -24,7 +24,7 @@ STORE = ROOT / "outputs" / "paper"
 EARLIER = ("dppg/rlhf-epsilon",)
 REMADE = (  # docs/decisions.md has their core-hours
     *(f"dppg/{name}" for name in ("control", "dpsgd", "table1", "fig1", "fig2")),
-    *("primorl/table1", "dp-rl/fig2", "dp-rl/fig2-code"),
+    *("primorl/table1", "dp-rl/fig2", "dp-rl/fig2-code", "dp-rl/fig5"),
 )
 BLOCKS: dict[str, Callable[[], str]] = {}
 Group = Sequence[Run]  # runs that differ in the seed
