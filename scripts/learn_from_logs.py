@@ -1,6 +1,6 @@
 """Returns of policies learned from logs, and estimates of their values from the same logs: a row of each.
 
-python scripts/learn_from_logs.py docs/results/logs.csv work cartpole --policies poor better --seeds 10 11
+python scripts/learn_from_logs.py docs/results/logs.csv work cartpole --policies poor better --seeds 1000 1001
 
 `returns` are greedy, of 100 episodes. `values` are of the policy of `of` at epsilon 1, as it acts by default,
 at gamma 0.99, beside the mean discounted return of 10,000 of its own users, `truth`.
@@ -29,7 +29,7 @@ TASKS = {
     "dosing0": ["env=dosing0", LEVELS],
 }
 EPSILONS = ("1", "3", "10", "inf")
-LEARNERS = ("dp_bc", "dp_lspi", "dp_cql", "primorl")
+LEARNERS = dict.fromkeys(("dp_bc", "dp_lspi", "dp_cql"), EPSILONS) | {"primorl": ("1",)}
 VALUED = ("dp_bc", "dp_cql")
 # Public ranges of discounted returns, with room for weighted ones.
 RANGES = {
@@ -68,8 +68,8 @@ def main() -> None:
         logs = _logs(args.task, seed, policies, name)
         jobs: list[tuple[tuple[str, str, str], Callable[[], list[str]]]] = []
         jobs.append((("behaviour", "-", ""), partial(_number, logs)))
-        for algo in LEARNERS:
-            for x in EPSILONS:
+        for algo, epsilons in LEARNERS.items():
+            for x in epsilons:
                 jobs.append(((algo, x, ""), partial(_return, args.task, algo, x, seed, name)))
         for of in VALUED:
             for estimator in ESTIMATORS:

@@ -23,7 +23,7 @@ import numpy as np
 
 import privrl_bench as pb
 from privrl_bench.functional.statistics import mean_ci
-from privrl_bench.reporting.run_loader import RUNS_FILE, TOGETHER, read_results
+from privrl_bench.reporting.run_loader import RUNS_FILE, TOGETHER, read_results, runs_file
 from privrl_bench.reporting.runs import Run
 from privrl_bench.reporting.table_writer import compact
 
@@ -41,7 +41,7 @@ def main() -> int:
     if options.count < 1:
         parser.error(f"--count: must be an integer >= 1, got {options.count}")
     for item in options.items:
-        if not (item / RUNS_FILE).exists():
+        if not runs_file(item).exists():
             parser.error(f"ITEM: no {RUNS_FILE} in {item}; allowed: a folder that has one")
     stored = [run for item in options.items for run in read_results(item)]
     lines = []

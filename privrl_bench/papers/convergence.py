@@ -25,6 +25,7 @@ from privrl_bench.functional.statistics import mean_ci
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.papers.paper_item import shared
 from privrl_bench.papers.run_figures import drawn_panels
+from privrl_bench.reporting.run_loader import write_gzip
 from privrl_bench.reporting.runs import Runs
 from privrl_bench.reporting.style import curve
 from privrl_bench.reporting.table_writer import ABSENT, csv_text
@@ -105,12 +106,8 @@ def write_returns(runs: Sequence[KeptRun], folder: Path) -> None:
         ]
         for run in runs
     ]
-    text = csv_text((*_COLUMNS, *map(str, ends.tolist())), lines).encode()
-    with (
-        (folder / RETURNS_FILE).open("wb") as file,
-        gzip.GzipFile("", "wb", 9, file, 0) as zipped,
-    ):
-        zipped.write(text)
+    head = (*_COLUMNS, *map(str, ends.tolist()))
+    write_gzip(folder / RETURNS_FILE, csv_text(head, lines))
 
 
 def read_returns(folder: Path) -> list[KeptRun]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,7 @@ from typing import Any
 from privrl_bench.config.overrides import conf_dir
 from privrl_bench.evaluation.objective import OBJECTIVES
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.reporting.run_loader import RUNS_FILE
+from privrl_bench.reporting.run_loader import RUNS_FILE, read_rows
 
 FEW = 3  # runs; a result of fewer is shown only where there is no other
 
@@ -76,11 +75,10 @@ def stored_rows(store: Path, **wanted: str) -> Iterator[tuple[str, dict[str, str
         store: results, `<paper>/<item>/runs.csv`.
         wanted: column -> cell.
     """
-    for path in sorted(store.glob(f"*/*/{RUNS_FILE}")):
-        with path.open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
-                if wanted.items() <= row.items():
-                    yield "/".join(path.parent.parts[-2:]), row
+    for path in sorted(store.glob(f"*/*/{RUNS_FILE}*")):
+        for row in read_rows(path):
+            if wanted.items() <= row.items():
+                yield "/".join(path.parent.parts[-2:]), row
 
 
 def nearest(
@@ -134,7 +132,7 @@ def _measured(item: str, rows: list[dict[str, str]]) -> Measured | None:
     if not values or not first["epsilon"] or not 0.0 < float(first["epsilon"]) < math.inf:
         return None
     return Measured(
-        item=" at ".join(filter(None, (item, first.get("made_at")))),
+        item=item,
         env=first["env"],
         words=first["overrides"],
         runs=len(values),

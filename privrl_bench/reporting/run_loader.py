@@ -1,11 +1,10 @@
 """Reads runs from run folders, which may be incomplete or in use, and reads and writes results stores.
 
 A results store is the committed form: one folder with a row for each run, and the points of its curves.
-`runs.csv` has a row for each finished run, `curves.csv.gz` the evaluations within runs, where they were
-recorded.
+`runs.csv` (compressed, if it is long) has a row for each finished run, `curves.csv.gz` the evaluations within
+runs, where they were recorded.
 Tables and figures that are made from these files equal those made from the run folders. Columns that a file
-lacks are empty: earlier versions did not write them. `made_at` is a commit that a row is of, if its overrides
-do not give its digest today (`EARLIER` in `papers/pages/store.py`); it is empty for all other rows.
+lacks are empty: earlier versions did not write them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,24 +26,15 @@ from privrl_bench.reporting.runs import TRAINING, Run, differing, nested, number
 from privrl_bench.reporting.table_writer import csv_text
 
 RUNS_FILE, CURVES_FILE = "runs.csv", "curves.csv.gz"
+_LONG = 1000  # rows; more are compressed
 # Why equal settings can give other last bits: libraries, processor, and runs that are trained as one group.
-VERSIONS, TOGETHER, MADE_AT = ("torch", "numpy", "numba", "mujoco"), "trained_together", "made_at"
+VERSIONS, TOGETHER = ("torch", "numpy", "numba", "mujoco"), "trained_together"
 COLUMNS = (
-    *(
-        "run",
-        "digest",
-        "algo",
-        "env",
-        "seed",
-        "overrides",
-        "settings",
-        "objective",
-        "value",
-        "ci95",
-    ),
-    *("last_fifth", "epsilon", "epsilon_paper", "delta", "status", "unit", "notion", "adjacency"),
+    *("run", "digest", "algo", "env", "seed", "overrides", "settings", "objective"),
+    *("value", "ci95", "last_fifth", "epsilon", "epsilon_paper", "delta", "status"),
+    *("unit", "notion", "adjacency"),
     *("caveats", "steps", "rounds", "wall_seconds", "steps_per_second", "commit", TRAINING),
-    *("processor", *VERSIONS, TOGETHER, MADE_AT),
+    *("processor", *VERSIONS, TOGETHER),
 )
 # Settings that every row holds, because figures and tables read them.
 _KEPT = (
@@ -61,7 +51,7 @@ _DIRTY = "-dirty"
 
 
 def write_results(runs: Mapping[str, Run], folder: Path) -> None:
-    """Write `runs.csv`, and `curves.csv.gz` if a run has a curve.
+    """Write `runs.csv` or `runs.csv.gz`, and `curves.csv.gz` if a run has a curve.
 
     The bytes depend on the runs only, not on the time or the machine.
 
@@ -78,7 +68,13 @@ def write_results(runs: Mapping[str, Run], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     keys = differing(list(runs.values()))
     rows = [_row(key, run, own) for (key, run), own in zip(runs.items(), keys, strict=True)]
-    (folder / RUNS_FILE).write_text(csv_text(COLUMNS, rows), encoding="utf-8")
+    for name in (RUNS_FILE, f"{RUNS_FILE}.gz"):
+        (folder / name).unlink(missing_ok=True)
+    text = csv_text(COLUMNS, rows)
+    if len(rows) > _LONG:
+        write_gzip(folder / f"{RUNS_FILE}.gz", text)
+    else:
+        (folder / RUNS_FILE).write_text(text, encoding="utf-8")
     points = {key: _points(run) for key, run in runs.items()}
     metrics = sorted({name for one in points.values() for row in one.values() for name in row})
     (folder / CURVES_FILE).unlink(missing_ok=True)
@@ -88,12 +84,26 @@ def write_results(runs: Mapping[str, Run], folder: Path) -> None:
             for key, one in points.items()
             for step, row in one.items()
         ]
-        text = csv_text(["run", "steps", *metrics], lines).encode()
-        with (
-            (folder / CURVES_FILE).open("wb") as file,
-            gzip.GzipFile("", "wb", 9, file, 0) as zipped,
-        ):
-            zipped.write(text)
+        write_gzip(folder / CURVES_FILE, csv_text(["run", "steps", *metrics], lines))
+
+
+def write_gzip(path: Path, text: str) -> None:
+    """Write compressed text. The bytes depend on the text only."""
+    with path.open("wb") as file, gzip.GzipFile("", "wb", 9, file, 0) as zipped:
+        zipped.write(text.encode())
+
+
+def runs_file(folder: Path) -> Path:
+    """The file of a store's rows; it may not exist."""
+    zipped = folder / f"{RUNS_FILE}.gz"
+    return zipped if zipped.exists() else folder / RUNS_FILE
+
+
+def read_rows(file: Path) -> Iterator[dict[str, str]]:
+    """The rows of a `runs_file`."""
+    opened = gzip.open if file.suffix == ".gz" else open
+    with opened(file, "rt", encoding="utf-8", newline="") as text:
+        yield from csv.DictReader(text)
 
 
 def read_results(folder: Path) -> list[Run]:
@@ -104,8 +114,8 @@ def read_results(folder: Path) -> list[Run]:
         for point in csv.DictReader(io.StringIO(text)):
             known = {name: float(value) for name, value in point.items() if name != "run" and value}
             curves.setdefault(point["run"], []).append(known)
-    with (folder / RUNS_FILE).open(encoding="utf-8", newline="") as file:
-        return [_run(row, folder, curves.get(row["run"], [])) for row in csv.DictReader(file)]
+    rows = read_rows(runs_file(folder))
+    return [_run(row, folder, curves.get(row["run"], [])) for row in rows]
 
 
 def _row(key: str, run: Run, own: Iterable[str]) -> list[Any]:
@@ -139,7 +149,6 @@ def _row(key: str, run: Run, own: Iterable[str]) -> list[Any]:
         run.provenance.get("processor", ""),
         *(versions.get(name) or "" for name in VERSIONS),
         _known(run.provenance.get(TOGETHER)),
-        run.made_at,
     ]
 
 
@@ -173,7 +182,6 @@ def _run(row: Mapping[str, str], folder: Path, metrics: Sequence[dict[str, Any]]
         metrics=list(metrics),
         provenance=_provenance(row),
         digest=row["digest"],
-        made_at=row.get(MADE_AT) or "",
     )
 
 
@@ -248,7 +256,8 @@ def load_runs(root: Path) -> list[Run]:
         raise FileNotFoundError(f"no such folder: {root}")
     if found := sorted(root.rglob("status.json")):
         return [load_run(file.parent) for file in found]
-    return [run for file in sorted(root.rglob(RUNS_FILE)) for run in read_results(file.parent)]
+    files = sorted(root.rglob(f"{RUNS_FILE}*"))
+    return [run for file in files for run in read_results(file.parent)]
 
 
 def by_key(root: Path) -> Callable[[str], Run]:
@@ -256,7 +265,7 @@ def by_key(root: Path) -> Callable[[str], Run]:
 
     Of a key without a run, the state of the returned run is "unreadable".
     """
-    if not (root / RUNS_FILE).exists():
+    if not runs_file(root).exists():
         return lambda key: load_run(root / key)
     stored = {str(run.folder.relative_to(root)): run for run in read_results(root)}
     return lambda key: stored.get(key) or Run(root / key)

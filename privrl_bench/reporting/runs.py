@@ -45,7 +45,6 @@ class Run:
         metrics: Rows that may be published: of released parameters and simulated episodes.
         private_metrics: Rows of users' data without noise; epsilon does not cover them.
         digest: Version and hash of the run's identity.
-        made_at: Of a row of a store whose overrides give other settings today: the commit that made it.
         problems: One line for each file that could not be read. The rest remains valid.
     """
 
@@ -59,7 +58,6 @@ class Run:
     ledger: list[dict[str, Any]] = field(default_factory=list)
     provenance: dict[str, Any] = field(default_factory=dict)
     digest: str = ""
-    made_at: str = ""
     problems: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:

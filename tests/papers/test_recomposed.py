@@ -10,7 +10,6 @@ import pytest
 from privrl_bench.composition.compose import compose
 from privrl_bench.composition.identity import identity
 from privrl_bench.papers.pages import write_results
-from privrl_bench.papers.pages.store import EARLIER, stored
 from privrl_bench.papers.pages.write_results import difference
 from privrl_bench.reporting.run_loader import RUNS_FILE, digest_of
 from privrl_bench.training.plan import make_plan
@@ -27,10 +26,6 @@ def row() -> dict[str, str]:
         **{"run": "dppg/hopper/epsilon=8,seed=3", "seed": "3", "overrides": WORDS, "commit": ""},
         **{"digest": digest_of(identity(config)), "settings": json.dumps(settings)},
     }
-
-
-def test_items_of_an_earlier_version_have_such_rows() -> None:
-    assert all(any(run.made_at for run in stored(item)) for item in EARLIER)
 
 
 def test_a_row_without_a_processor_is_found(row: dict[str, str], tmp_path, monkeypatch) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from privrl_bench.papers.items import PaperFigure
 from privrl_bench.papers.pages import collect_results
 from privrl_bench.papers.paper_item import Line, Panel
+from privrl_bench.reporting import run_loader
 from privrl_bench.reporting.run_loader import (
     by_key,
     load_run,
@@ -69,7 +70,6 @@ def a_run(draw) -> Run:
         run.provenance["processor"] = draw(texts)
         run.provenance["versions"] = {"torch": draw(texts), "numba": draw(texts)}
         run.provenance["trained_together"] = draw(st.integers(1, 64))
-    run.made_at = draw(st.sampled_from(["", "509cd63"]))
     run.digest = "v1:0"
     run.metrics = [
         {"steps": step, run.measure.metric: value, "privacy/epsilon": epsilon, "eval/kl": epsilon}
@@ -103,18 +103,21 @@ def same(a: float, b: float) -> bool:
     return a == b or (math.isnan(a) and math.isnan(b))
 
 
-@given(st.lists(a_run(), max_size=4))
+@given(st.lists(a_run(), max_size=4), st.sampled_from([1, 1000]))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_is_written_is_read(tmp_path, runs) -> None:
+def test_what_is_written_is_read(tmp_path, monkeypatch, runs, long) -> None:
+    monkeypatch.setattr(run_loader, "_LONG", long)
     named = {f"{run.algo}/{at}": run for at, run in enumerate(runs)}
     write_results(named, tmp_path)
     first = [p.read_bytes() for p in sorted(tmp_path.iterdir())]
+    assert (tmp_path / "runs.csv").exists() != (tmp_path / "runs.csv.gz").exists()
+    assert (tmp_path / "runs.csv").exists() == (len(runs) <= long)
+    assert len(load_runs(tmp_path)) == len(runs)
     found = read_results(tmp_path)
     assert [run.folder.relative_to(tmp_path).as_posix() for run in found] == list(named)
     for was, run in zip(runs, found, strict=True):
         assert (run.algo, run.env, run.seed, run.z) == (was.algo, was.env, was.seed, was.z)
         assert (run.state, run.overrides, run.provenance) == ("done", was.overrides, was.provenance)
-        assert run.made_at == was.made_at
         assert (run.guarantee_status, run.caveats) == (was.guarantee_status, was.caveats)
         assert run.measure is was.measure
         for key in ("epsilon", "delta", "epsilon_paper", "steps", "steps_per_second"):
@@ -192,7 +195,7 @@ def test_a_row_has_processor_versions_and_group_of_its_provenance_and_old_rows_n
         first, second = csv.DictReader(file)
     columns = ("processor", "torch", "numpy", "numba", "mujoco", "trained_together")
     assert [first[name] for name in columns] == ["a processor", "2.1", "2.0", "0.6", "", "8"]
-    assert not any(second[name] for name in (*columns, "made_at"))
+    assert not any(second[name] for name in columns)
 
 
 def test_a_digest_is_of_the_recorded_identity(tmp_path) -> None:

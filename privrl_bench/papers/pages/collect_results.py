@@ -50,6 +50,7 @@ from privrl_bench.reporting.run_loader import (
     RUNS_FILE,
     load_runs,
     read_results,
+    runs_file,
     write_results,
 )
 from privrl_bench.reporting.runs import Run
@@ -76,7 +77,7 @@ def paper_item(folder: Path, seeds: int | None = None) -> tuple[Paper, Item] | N
 
 def collect(roots: list[Path], folder: Path, seeds: int | None, add: bool = False) -> int:
     """Write an item from run folders; with `add`, beside what it has. Returns the number of runs."""
-    kept = read_results(folder) if add and (folder / RUNS_FILE).exists() else []
+    kept = read_results(folder) if add and runs_file(folder).exists() else []
     runs: dict[str, Run] = {run.folder.relative_to(folder).as_posix(): run for run in kept}
     for root in roots:
         for run in load_runs(root):
@@ -178,7 +179,7 @@ def report(folder: Path, out: Path) -> None:
         return
     found = paper_item(folder)
     store = kept_in(folder, found[1]) if found else folder
-    if not (store / RUNS_FILE).exists() and (not found or found[1].settings()):
+    if not runs_file(store).exists() and (not found or found[1].settings()):
         if found and drawn_from_table(found[1], folder, out):
             return
         raise SystemExit(f"error: no {RUNS_FILE} in {store}; name the run folders to collect")
@@ -194,9 +195,7 @@ def report(folder: Path, out: Path) -> None:
                     if one not in panels:
                         print(f"left out of table and figure, a line has no runs: {one.label}")
                 if item.panels and not panels:
-                    raise SystemExit(
-                        f"error: no row of {store / RUNS_FILE} is a run of {folder.name}"
-                    )
+                    raise SystemExit(f"error: no row of {store} is a run of {folder.name}")
                 item = replace(item, panels=panels)
             write_item(item, paper.title, made, runs, read_trivial(folder))
             if not item.complete(runs):
@@ -230,7 +229,7 @@ def main() -> None:
         parser.error(f"DIR: no folder {missing[0]}")
     if options.folders:
         count = collect(options.folders, options.item, options.seeds, options.add)
-        print(f"{count} runs in {options.item / RUNS_FILE}")
+        print(f"{count} runs in {runs_file(options.item)}")
     report(options.item, options.item)
 
 

@@ -153,7 +153,7 @@ def _start() -> str:
 def _by_epsilon() -> str:
     lines = []
     for cohort, words in (("128", ""), ("512", "privacy.users_per_round=512,")):
-        for z in ("0.01", "0.1", "0.5", "1", "2"):
+        for z in ("0.5", "1", "2"):
             runs = chosen("dppg/rlhf-epsilon", f"{_TEXT}z={z},{words}seed")
             more = (show(runs) for show in _TEXTS.values())
             lines.append([cohort, z, spent(runs), seeds(runs), _score(runs), *more])

@@ -20,10 +20,11 @@ from privrl_bench.reporting.table_writer import ABSENT, compact, parsed
 
 ROOT = Path(__file__).resolve().parents[3]
 STORE = ROOT / "outputs" / "paper"
-# Items with rows of an earlier version, which are not made again yet. No other item may have one.
-EARLIER = ("dppg/rlhf-epsilon",)
 REMADE = (  # docs/decisions.md has their core-hours
-    *(f"dppg/{name}" for name in ("control", "dpsgd", "table1", "fig1", "fig2")),
+    *(
+        f"dppg/{name}"
+        for name in ("control", "dpsgd", "table1", "fig1", "fig2", "fig7", "rlhf-epsilon")
+    ),
     *("primorl/table1", "dp-rl/fig2", "dp-rl/fig2-code", "dp-rl/fig5"),
 )
 BLOCKS: dict[str, Callable[[], str]] = {}
@@ -40,17 +41,6 @@ def block(name: str) -> Callable[[Callable[[], str]], Callable[[], str]]:
         return function
 
     return register
-
-
-@block("results/earlier")
-def _earlier() -> str:
-    return ", ".join(f"`{item}`{_part(stored(item))}" for item in EARLIER)
-
-
-def _part(runs: Sequence[Run]) -> str:
-    """Tasks with rows of an earlier version, in brackets; empty if all tasks have some."""
-    old = dict.fromkeys(TASKS.get(run.env, run.env) for run in runs if run.made_at)
-    return f" ({', '.join(old)})" if len(old) < len({run.env for run in runs}) else ""
 
 
 # --- reading the store

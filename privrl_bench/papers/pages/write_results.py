@@ -17,7 +17,6 @@ Commands run in a new folder, so training runs are new. --check runs none: a blo
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import re
@@ -41,8 +40,8 @@ from privrl_bench.papers.pages import (  # noqa: F401  (they register their bloc
     primorl,
     state,
 )
-from privrl_bench.papers.pages.store import BLOCKS, EARLIER, STORE
-from privrl_bench.reporting.run_loader import MADE_AT, RUNS_FILE, TOGETHER, digest_of
+from privrl_bench.papers.pages.store import BLOCKS, STORE
+from privrl_bench.reporting.run_loader import RUNS_FILE, TOGETHER, digest_of, read_rows
 
 ROOT = Path(__file__).resolve().parents[3]
 BLOCK = re.compile(r"(<!-- results:(\S+) -->)(.*?)(<!-- /results -->)", re.DOTALL)
@@ -171,17 +170,13 @@ def _composed(overrides: str) -> dict[str, Any]:
 
 
 def row_problems() -> list[str]:
-    """A line for each committed row that its words do not give, or that does not say where it was made.
-
-    Those of an earlier version, in `EARLIER` items, have the commit that made them instead.
-    """
+    """A line for each committed row that its words do not give, or that does not say where it was made."""
     lines = []
-    for file in sorted(STORE.rglob(RUNS_FILE)):
+    for file in sorted(STORE.rglob(f"{RUNS_FILE}*")):
         item = file.parent.relative_to(STORE).as_posix()
-        with file.open(encoding="utf-8", newline="") as rows:
-            for row in csv.DictReader(rows):
-                reason = "" if item in EARLIER and row.get(MADE_AT) else _today(row)
-                lines += [f"{item}: {row['run']}: {reason}"] if reason else []
+        for row in read_rows(file):
+            reason = _today(row)
+            lines += [f"{item}: {row['run']}: {reason}"] if reason else []
     return lines
 
 
