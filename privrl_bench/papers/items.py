@@ -130,6 +130,11 @@ class PaperFigure(Item):
         """Whether curves are kept as means of ten episodes."""
         return KINDS[self.kind].keep is not None
 
+    @property
+    def last_of(self) -> str | None:
+        """The metric whose last evaluation is all that the figure shows of a run."""
+        return self.facts.get("metric") if KINDS[self.kind].of_table else None
+
     def table_text(self, head: list[str], lines: list[list[str]]) -> str:
         """Text of `table.md`."""
         return f"# {self.title}\n\n{aligned(head, lines)}\n"

@@ -13,7 +13,8 @@ from these, table.md and figure.svg or figure.png, whichever is smaller. Without
 are made from the existing store.
 
 Figures of hundreds of runs until a task is solved (`dp-rl`) are made from returns.csv.gz, which has the returns
-of each run as means of ten episodes, in place of curves.csv.gz. Items that share runs have one store, in the
+of each run as means of ten episodes, in place of curves.csv.gz; figures of final errors (`gpope`) have the last
+evaluation of each run. Items that share runs have one store, in the
 folder of the item that `kept` or `like` names in the paper's file.
 """
 
@@ -110,6 +111,10 @@ def collect(roots: list[Path], folder: Path, seeds: int | None, add: bool = Fals
         folder.mkdir(parents=True, exist_ok=True)
         write_returns(rows, folder)
         runs = {key: replace(run, metrics=[]) for key, run in runs.items()}
+    if found and isinstance(found[1], PaperFigure) and (metric := found[1].last_of):
+        for key, run in runs.items():
+            last = [row for row in run.metrics if metric in row][-1:]
+            runs[key] = replace(run, metrics=last)
     write_results(runs, folder)
     return len(runs)
 
