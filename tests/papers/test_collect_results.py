@@ -13,6 +13,7 @@ from privrl_bench.papers.convergence import read_returns
 from privrl_bench.papers.items import PaperFigure, Setting, paper
 from privrl_bench.papers.pages import collect_results as module
 from privrl_bench.papers.paper_item import Line, Panel
+from privrl_bench.reporting.run_loader import read_results
 
 
 def call(monkeypatch, *arguments):
@@ -75,3 +76,15 @@ def test_of_runs_until_a_task_is_solved_curves_are_kept_as_means(tmp_path, monke
     assert (tmp_path / "fig3" / "table.md").read_bytes() == made["table.md"]
     with pytest.raises(SystemExit, match=r"runs of fig3 are kept in .*fig2; collect that item"):
         collect(roots[0], "--item", tmp_path / "fig3")
+
+
+def test_of_final_errors_the_last_evaluation_is_kept(tmp_path, monkeypatch):
+    setting = Setting("cartpole", ("algo=dppg", "privacy.z=1"), 1)
+    panels = [Panel("CartPole", [Line("x", True, [setting])])]
+    item = PaperFigure("T", "datasize", panels, {"metric": "eval/return_mean"})
+    monkeypatch.setattr(module, "paper_item", lambda folder, seeds=None: (paper("gpope"), item))
+    monkeypatch.setattr(module, "report", lambda *_: None)
+    write_run(tmp_path / "runs" / setting.key(0), final=400.0)
+    call(monkeypatch, tmp_path / "runs", "--item", tmp_path / "fig1")
+    (run,) = read_results(tmp_path / "fig1")
+    assert list(run.curve("eval/return_mean")[1]) == [400.0]
