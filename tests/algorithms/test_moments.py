@@ -44,20 +44,13 @@ def test_it_is_off_unless_the_environment_asks_for_it() -> None:
         (obs, reward): [
             b.size
             for b in PrivateMoments(
-                context(CHOICE, 0.02, 10, 3, learns_obs=obs, learns_reward=reward),
-                3.0,
-                3.0,
+                context(CHOICE, 0.02, 10, 3, learns_obs=obs, learns_reward=reward), 3.0, 3.0
             ).blocks()
         ]
         for obs in (False, True)
         for reward in (False, True)
     }
-    assert sizes == {
-        (False, False): [],
-        (True, False): [6],
-        (False, True): [1],
-        (True, True): [7],
-    }
+    assert sizes == {(False, False): [], (True, False): [6], (False, True): [1], (True, True): [7]}
 
 
 def test_its_bound_and_noise_are_the_configured_ones() -> None:

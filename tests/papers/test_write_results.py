@@ -61,12 +61,8 @@ def test_changed_numbers_are_replaced_and_unknown_blocks_are_reported(
     (tmp_path / "docs").mkdir()
     readme = tmp_path / "README.md"
     monkeypatch.setattr(script, "ROOT", tmp_path)
-    for part, name in (
-        (script.figures, "draw"),
-        (script.figures, "problems"),
-        (script, "row_problems"),
-    ):
-        monkeypatch.setattr(part, name, lambda *_: [])  # of the committed store: not the subject
+    for name in ("figures.draw", "figures.problems", "row_problems"):  # of the committed store
+        monkeypatch.setattr(f"{script.__name__}.{name}", lambda *_: [])
     monkeypatch.setattr(script, "BLOCKS", {"a/b": lambda: "7", "a/c": lambda: "| x |\n|---|"})
     monkeypatch.setattr("sys.argv", ["write_results"])
     readme.write_text(
