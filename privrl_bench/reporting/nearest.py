@@ -13,7 +13,7 @@ from typing import Any
 from privrl_bench.config.overrides import conf_dir
 from privrl_bench.evaluation.objective import OBJECTIVES
 from privrl_bench.metrics import shown_epsilon
-from privrl_bench.reporting.run_loader import RUNS_FILE, read_rows
+from privrl_bench.reporting.run_loader import read_rows, stores
 
 FEW = 3  # runs; a result of fewer is shown only where there is no other
 
@@ -75,10 +75,10 @@ def stored_rows(store: Path, **wanted: str) -> Iterator[tuple[str, dict[str, str
         store: results, `<paper>/<item>/runs.csv`.
         wanted: column -> cell.
     """
-    for path in sorted(store.glob(f"*/*/{RUNS_FILE}*")):
-        for row in read_rows(path):
+    for folder in stores(store):
+        for row in read_rows(folder):
             if wanted.items() <= row.items():
-                yield "/".join(path.parent.parts[-2:]), row
+                yield "/".join(folder.parts[-2:]), row
 
 
 def nearest(

@@ -68,8 +68,7 @@ def write_results(runs: Mapping[str, Run], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     keys = differing(list(runs.values()))
     rows = [_row(key, run, own) for (key, run), own in zip(runs.items(), keys, strict=True)]
-    for name in (RUNS_FILE, f"{RUNS_FILE}.gz"):
-        (folder / name).unlink(missing_ok=True)
+    runs_file(folder).unlink(missing_ok=True)
     text = csv_text(COLUMNS, rows)
     if len(rows) > _LONG:
         write_gzip(folder / f"{RUNS_FILE}.gz", text)
@@ -99,8 +98,15 @@ def runs_file(folder: Path) -> Path:
     return zipped if zipped.exists() else folder / RUNS_FILE
 
 
-def read_rows(file: Path) -> Iterator[dict[str, str]]:
-    """The rows of a `runs_file`."""
+def stores(root: Path) -> list[Path]:
+    """Results stores at or below `root`."""
+    files = root.rglob(f"{RUNS_FILE}*")
+    return sorted(file.parent for file in files if file == runs_file(file.parent))
+
+
+def read_rows(folder: Path) -> Iterator[dict[str, str]]:
+    """The rows of a store."""
+    file = runs_file(folder)
     opened = gzip.open if file.suffix == ".gz" else open
     with opened(file, "rt", encoding="utf-8", newline="") as text:
         yield from csv.DictReader(text)
@@ -114,8 +120,7 @@ def read_results(folder: Path) -> list[Run]:
         for point in csv.DictReader(io.StringIO(text)):
             known = {name: float(value) for name, value in point.items() if name != "run" and value}
             curves.setdefault(point["run"], []).append(known)
-    rows = read_rows(runs_file(folder))
-    return [_run(row, folder, curves.get(row["run"], [])) for row in rows]
+    return [_run(row, folder, curves.get(row["run"], [])) for row in read_rows(folder)]
 
 
 def _row(key: str, run: Run, own: Iterable[str]) -> list[Any]:
@@ -256,8 +261,7 @@ def load_runs(root: Path) -> list[Run]:
         raise FileNotFoundError(f"no such folder: {root}")
     if found := sorted(root.rglob("status.json")):
         return [load_run(file.parent) for file in found]
-    files = sorted(root.rglob(f"{RUNS_FILE}*"))
-    return [run for file in files for run in read_results(file.parent)]
+    return [run for folder in stores(root) for run in read_results(folder)]
 
 
 def by_key(root: Path) -> Callable[[str], Run]:

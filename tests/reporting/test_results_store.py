@@ -112,7 +112,9 @@ def test_what_is_written_is_read(tmp_path, monkeypatch, runs, long) -> None:
     first = [p.read_bytes() for p in sorted(tmp_path.iterdir())]
     assert (tmp_path / "runs.csv").exists() != (tmp_path / "runs.csv.gz").exists()
     assert (tmp_path / "runs.csv").exists() == (len(runs) <= long)
+    (tmp_path / "runs.csv.orig").write_text("run\nx\n")  # of a merge: not a store's file
     assert len(load_runs(tmp_path)) == len(runs)
+    (tmp_path / "runs.csv.orig").unlink()
     found = read_results(tmp_path)
     assert [run.folder.relative_to(tmp_path).as_posix() for run in found] == list(named)
     for was, run in zip(runs, found, strict=True):

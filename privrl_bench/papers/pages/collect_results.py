@@ -14,8 +14,8 @@ are made from the existing store.
 
 Figures of hundreds of runs until a task is solved (`dp-rl`) are made from returns.csv.gz, which has the returns
 of each run as means of ten episodes, in place of curves.csv.gz; figures of final errors (`gpope`) have the last
-evaluation of each run. Items that share runs have one store, in the
-folder of the item that `kept` or `like` names in the paper's file.
+evaluation of each run. Items that share runs have one store, in the folder of the item that `kept` or `like`
+names in the paper's file.
 """
 
 from __future__ import annotations

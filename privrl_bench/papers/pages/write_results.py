@@ -41,7 +41,7 @@ from privrl_bench.papers.pages import (  # noqa: F401  (they register their bloc
     state,
 )
 from privrl_bench.papers.pages.store import BLOCKS, STORE
-from privrl_bench.reporting.run_loader import RUNS_FILE, TOGETHER, digest_of, read_rows
+from privrl_bench.reporting.run_loader import TOGETHER, digest_of, read_rows, stores
 
 ROOT = Path(__file__).resolve().parents[3]
 BLOCK = re.compile(r"(<!-- results:(\S+) -->)(.*?)(<!-- /results -->)", re.DOTALL)
@@ -172,9 +172,9 @@ def _composed(overrides: str) -> dict[str, Any]:
 def row_problems() -> list[str]:
     """A line for each committed row that its words do not give, or that does not say where it was made."""
     lines = []
-    for file in sorted(STORE.rglob(f"{RUNS_FILE}*")):
-        item = file.parent.relative_to(STORE).as_posix()
-        for row in read_rows(file):
+    for folder in stores(STORE):
+        item = folder.relative_to(STORE).as_posix()
+        for row in read_rows(folder):
             reason = _today(row)
             lines += [f"{item}: {row['run']}: {reason}"] if reason else []
     return lines
