@@ -51,12 +51,7 @@ def launch(
         else:
             check_hardware(compose(overrides))
         outcomes = _run(overrides, sweep)
-    refused = [outcome.reason for outcome in outcomes if outcome.bad_input]
-    if outcomes and len(refused) == len(outcomes):
-        reasons = list(dict.fromkeys(refused))
-        other = f"; another reason: {reasons[1]}" if len(reasons) > 1 else ""
-        count = f" (all {len(refused)} jobs were refused{other})" if len(refused) > 1 else ""
-        raise ConfigError("", f"{reasons[0]}{count}")
+    jobs.check_refused(outcomes)
     return outcomes
 
 
@@ -98,15 +93,14 @@ def columns(overrides: Sequence[str]) -> dict[str, list[str]]:
 def _check_some_job(columns: list[list[str]]) -> None:
     """Raise the first job's `ConfigError` when none of the first few jobs is valid."""
     few = [column if len(column) <= 4 else column[:1] for column in columns]
-    first_error = None
+    errors: list[ConfigError] = []
     for words in itertools.islice(itertools.product(*few), CHECKS_PER_VALUE):
         cfg = config.compose_raw(words)  # Hydra refuses all jobs for one typo: no retry
         try:
             return check_hardware(checked(cfg, explicit_keys(words)))
         except ConfigError as error:
-            first_error = first_error or error
-    assert first_error is not None
-    raise first_error
+            errors.append(error)
+    raise errors[0]
 
 
 def _run(overrides: list[str], sweep: bool) -> list[Outcome]:

@@ -140,8 +140,9 @@ def gather(paper: Paper, scale: str, envs: Iterable[str]) -> int:
 
 
 def drive(settings: Sequence[Setting], root: Path) -> int:
-    """Train what is not finished, as one sweep. Returns the exit code."""
+    """Train what is not finished, as one sweep. Returns the exit code; `ConfigError`: all were refused."""
     outcomes = run_jobs(unfinished(settings, root))
+    jobs.check_refused(outcomes)
     if code := jobs.interruption(outcomes):
         return code
     bad = [one for one in outcomes if one.status == "failed"]

@@ -26,7 +26,7 @@ from privrl_bench.reporting.runs import TRAINING, Run, differing, nested, number
 from privrl_bench.reporting.table_writer import csv_text
 
 RUNS_FILE, CURVES_FILE = "runs.csv", "curves.csv.gz"
-_LONG = 1000  # rows; more are compressed
+_LONG = 600  # rows; more are compressed
 # Why equal settings can give other last bits: libraries, processor, and runs that are trained as one group.
 VERSIONS, TOGETHER = ("torch", "numpy", "numba", "mujoco"), "trained_together"
 COLUMNS = (

@@ -88,7 +88,6 @@ def train(jobs: Sequence[Job]) -> list[Outcome]:
     Returns:
         How each job ended, in order.
     """
-    configs = [job.config for job in jobs]
     folders = [job.folder for job in jobs]
     results: list[Outcome | ConfigError]
     try:
@@ -96,7 +95,7 @@ def train(jobs: Sequence[Job]) -> list[Outcome]:
             print(title(jobs[0].config), flush=True)  # before the second that imports take
         from privrl_bench.training.runner import run_each
 
-        results = run_each(configs, folders, [job.overrides for job in jobs])
+        results = run_each([job.config for job in jobs], folders, [job.overrides for job in jobs])
     except Exception as error:  # the other jobs of a sweep continue
         _leave_without_reader(error, *folders)
         if len(jobs) == 1:
@@ -141,6 +140,15 @@ def _failed(error: Exception, number: int, folder: Path) -> Outcome:
     return Outcome("failed", reason, str(folder), 1, number=number)
 
 
+def check_refused(outcomes: Sequence[Outcome]) -> None:
+    """Raise `ConfigError` when every job was refused, so that nothing was trained."""
+    reasons = list(dict.fromkeys(one.reason for one in outcomes))
+    if outcomes and all(one.bad_input for one in outcomes):
+        other = f"; another reason: {reasons[1]}" if len(reasons) > 1 else ""
+        count = f" (all {len(outcomes)} jobs were refused{other})" if len(outcomes) > 1 else ""
+        raise ConfigError("", f"{reasons[0]}{count}")
+
+
 def not_started(job: Job, code: int) -> Outcome:
     """Return the outcome of a job that an interruption with exit code `code` kept from starting."""
     reason = "interrupted before it started; rerun the same command to resume"
@@ -172,8 +180,7 @@ def schedule(jobs: Sequence[Job], processes: int = 1) -> list[Group]:
     """
     alike: dict[str, Group] = {}
     for job in jobs:
-        together = job.config.algo.traits.replicas
-        key = group_key(job.config) if together else f"alone {job.number}"
+        key = group_key(job.config) if job.config.algo.traits.replicas else f"alone {job.number}"
         alike.setdefault(key, []).append(job)
     share = math.ceil(len(jobs) / processes)
     groups = [
@@ -226,9 +233,8 @@ def run_jobs(jobs: Sequence[Job]) -> list[Outcome]:
     processes = max(workers_of(job.config) for job in jobs)
     groups = schedule(now, processes)
     if len(jobs) > 1:
-        every = [set(job.overrides) for job in now]
         words = (word for word in now[0].overrides if not word.endswith("=null"))
-        common = [word for word in words if all(word in own for own in every)]
+        common = [word for word in words if all(word in job.overrides for job in now)]
         print(
             f"sweep   {len(now)} jobs, up to {max(map(len, groups))} train together in one of "
             f"{len(groups)} groups; processes: {min(processes, len(groups))}\n"

@@ -150,6 +150,10 @@ def test_after_an_interruption_no_report_is_written(tmp_path, capsys, monkeypatc
     monkeypatch.setattr(reproduce, "run_jobs", lambda part: [Outcome("failed") for job in part])
     assert reproduce.reproduce(paper, ["fig1"], "smoke", None, tmp_path, False) == 1
     assert (tmp_path / "tiny" / "smoke" / "fig1" / "index.html").exists()
+    refused = [Outcome("failed", "data.id: no dataset", bad_input=True)] * 3
+    monkeypatch.setattr(reproduce, "run_jobs", lambda part: refused)
+    with pytest.raises(ConfigError, match=r"data.id: no dataset \(all 3 jobs were refused\)"):
+        reproduce.reproduce(paper, ["fig1"], "smoke", None, tmp_path, False)
 
 
 def test_a_target_epsilon_becomes_the_least_z_of_three_digits() -> None:
@@ -211,16 +215,11 @@ def test_points_and_words_of_a_scale(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (
-            ["dp-rl-fig2", "--report-only", "--out", "nowhere"],
-            "--out: no runs in nowhere/dp-rl/short",
-        ),
+        (["dp-rl-fig2", "--report-only", "--out", "none"], "--out: no runs in none/dp-rl/short"),
         (["dppg-table1", "--out", "/proc/x"], "--out: cannot make the folder /proc/x"),
     ],
 )
-def test_nothing_to_report_or_nowhere_to_write(
-    words, problem, tmp_path, monkeypatch, capsys
-) -> None:
+def test_nothing_to_report_or_nowhere_to_write(words, problem, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert reproduce.main(words) == 2
     err = capsys.readouterr().err
