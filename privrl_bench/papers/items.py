@@ -52,7 +52,7 @@ class Kind:
         within: Whether it shows evaluations within runs.
         keep: Writes what is kept of each run in place of its curve; None if that is kept.
         of: What the other functions get of the runs of each setting.
-        of_table: Draws it from the lines of its table, where runs were not kept; None: it cannot be.
+        of_table: Draws it from the lines of its table; None: it cannot be drawn without its runs.
     """
 
     draw: Callable[[Any, Any, Path], None] | None

@@ -298,7 +298,6 @@ def load_run(folder: Path) -> Run:
         run.metrics.append(public)
         if len(private) > len(KEYS):
             run.private_metrics.append(private)
-    run.ledger = _json_lines(run, "ledger.jsonl")
     return run
 
 

@@ -1,4 +1,4 @@
-"""Blocks of items whose runs were not kept, from their table.md and JSON files."""
+"""Blocks that are read from committed tables (table.md) and JSON files."""
 
 from __future__ import annotations
 

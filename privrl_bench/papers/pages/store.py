@@ -25,7 +25,16 @@ REMADE = (  # docs/decisions.md has their core-hours
         f"dppg/{name}"
         for name in ("control", "dpsgd", "table1", "fig1", "fig2", "fig7", "rlhf-epsilon")
     ),
-    *("primorl/table1", "dp-rl/fig2", "dp-rl/fig2-code", "dp-rl/fig5", "gpope/fig1", "gpope/fig4"),
+    *(
+        "primorl/table1",
+        "dp-rl/fig2",
+        "dp-rl/fig2-code",
+        "dp-rl/fig5",
+        "gpope/fig1",
+        "gpope/fig2",
+        "gpope/fig3",
+        "gpope/fig4",
+    ),
 )
 BLOCKS: dict[str, Callable[[], str]] = {}
 Group = Sequence[Run]  # runs that differ in the seed
