@@ -21,6 +21,7 @@ NOTE = (
     "runs of the same algorithm and task below {out}. Runs of several items count in the first."
 )
 _HOUR = 3600.0
+_NOT_MEASURED = "no finished run"
 
 
 @dataclass
@@ -113,7 +114,7 @@ def _add(cost: Cost, setting: Setting, runs: int, known: dict[tuple[str, str], S
     if (speed := known.get((algo, setting.env), Speed())).steps:
         cost.hours += steps * speed.seconds / speed.steps / _HOUR
     else:
-        cost.unknown.append(f"{algo} on {setting.env}: no finished run")
+        cost.unknown.append(f"{algo} on {setting.env}: {_NOT_MEASURED}")
 
 
 def table(found: Sequence[Cost], out: Path) -> str:
@@ -127,7 +128,7 @@ def table(found: Sequence[Cost], out: Path) -> str:
     lines.append(["all", ABSENT, ABSENT, ABSENT, *total.line()[-2:]])
     text = f"{aligned(list(HEAD), lines)}\n\n{NOTE.format(out=out)}"
     if unknown := sorted(set(total.unknown)):
-        text += (
-            f"\nNot in the sum: {'; '.join(unknown)}. To measure them: --scale smoke --out {out}"
-        )
+        text += f"\nNot in the sum: {'; '.join(unknown)}."
+        if any(one.endswith(_NOT_MEASURED) for one in unknown):
+            text += f" To measure speeds: --scale smoke --out {out}"
     return text

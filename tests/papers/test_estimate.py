@@ -10,6 +10,7 @@ import yaml
 
 from privrl_bench.papers import estimate, reproduce
 from privrl_bench.papers.items import Paper, Setting
+from privrl_bench.reporting.run_loader import load_run, write_results
 
 WORDS = ["algo=dppg", "total_steps=8192"]  # two rounds of 64 users with 64 steps
 ITEM = {"title": "T", "rows": [["cartpole", "DPPG", 1, 1, WORDS, None]]}
@@ -19,10 +20,8 @@ CURVES = {"title": "F", "picture": "curves", "like": "a"}
 @pytest.fixture
 def paper(tmp_path: Path) -> Paper:
     scales = {"paper": {"seeds": 3, "first_seed": 1000, "words": []}}
-    items = {"a": ITEM, "b": CURVES}
-    (tmp_path / "p.yaml").write_text(
-        yaml.safe_dump({"paper": "P", "scales": scales, "items": items})
-    )
+    content = {"paper": "P", "scales": scales, "items": {"a": ITEM, "b": CURVES}}
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump(content))
     return Paper(tmp_path / "p.yaml")
 
 
@@ -37,13 +36,8 @@ def finished(folder: Path, steps: int, seconds: float, together: int) -> None:
     folder.mkdir(parents=True)
     texts = {
         "status.json": {"status": "done"},
-        "summary.json": {
-            "status": "done",
-            "epsilon": 1.0,
-            "steps": steps,
-            "steps_per_second": steps / seconds,
-        }
-        | {"guarantee": {"epsilon": 1.0, "delta": 1e-5}},
+        "summary.json": {"status": "done", "epsilon": 1.0, "steps": steps}
+        | {"steps_per_second": steps / seconds, "guarantee": {"epsilon": 1.0, "delta": 1e-5}},
         "provenance.json": {"trained_together": together, "workers": 1},
         "config.yaml": {"algo": {"name": "dppg"}, "env": {"name": "cartpole"}},
     }
@@ -62,6 +56,9 @@ def test_hours_are_steps_times_the_share_of_the_group_s_seconds(paper: Paper, tm
     shown = estimate.table([first, second], tmp_path)
     assert "| p-a " in shown
     assert "Not in the sum" not in shown
+    write_results({key: load_run(tmp_path / "p" / "paper" / "runs" / key)}, tmp_path / "rows")
+    (first,) = estimate.costs([(paper, ["a"])], "paper", None, tmp_path / "rows")
+    assert first.hours == pytest.approx(3 * 10 / 3600)  # by the row's speed
 
 
 def test_a_target_is_found_and_an_order_of_words_is_no_other_run(tmp_path) -> None:
@@ -83,7 +80,10 @@ def test_a_target_is_found_and_an_order_of_words_is_no_other_run(tmp_path) -> No
 def test_an_unknown_speed_is_named_and_is_not_counted_as_nothing(paper: Paper, tmp_path) -> None:
     shown = estimate.table(list(estimate.costs([(paper, ["a"])], "paper", 1, tmp_path)), tmp_path)
     assert "and more" in shown
-    assert "Not in the sum: dppg on cartpole: no finished run" in shown
+    assert (
+        "Not in the sum: dppg on cartpole: no finished run. To measure speeds: --scale smoke"
+        in shown
+    )
 
 
 def test_the_command_runs_nothing(tmp_path, capsys, monkeypatch) -> None:
