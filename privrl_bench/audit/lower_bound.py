@@ -26,6 +26,7 @@ from privrl_bench.privacy.guarantee import Guarantee
 from privrl_bench.privacy.rules import rules
 from privrl_bench.training.charging import refuse_charged
 from privrl_bench.training.folder import write_json
+from privrl_bench.training.provenance import provenance
 from privrl_bench.users import kind_of
 
 REVIEW_SCORES = 20_000  # of canaries, at least, in an audit that counts as a review of a mechanism
@@ -206,6 +207,7 @@ def write(
         "made_small": changes,
         "findings": [_plain(finding) for finding in findings],
         "contradictions": wrong,
+        "provenance": provenance(config),
     }
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "audit.json", content)
