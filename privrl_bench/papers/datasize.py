@@ -125,7 +125,7 @@ def error_table(picture: Any, runs: Runs) -> tuple[list[str], list[list[str]]]:
                         _shown(some, "privacy.clip") if noised else "-",
                         _shown(some, "privacy.z") if noised else "-",
                         _shown(some, "rounds"),
-                        f"{spread.mean:.3g} ± {spread.deviation:.2g}",
+                        f"{spread.mean:.3g} ± {float(f'{spread.deviation:.2g}'):.3g}",
                         f"{spread.median:.3g}",
                         f"{spread.trials}" + (f" ({spread.broken} broken)" * (spread.broken > 0)),
                         epsilon_of(some),
