@@ -291,19 +291,15 @@ class Paper:
         kept = [w for w in extra if w.partition("=")[0] not in own and words]
         return count, (*kept, *words)
 
-    def first_seed(self, name: str, scale: str, env: str) -> int:
-        """First seed of an item's environment at a scale; `first_seed` of an item names either."""
-        items = self.content["items"]
-        own = items[items[name].get("like", name)].get("first_seed", {})
-        whole = own.get(scale, self.content["scales"][scale].get("first_seed", 0))
-        return int(own.get(env, whole))
+    def _first_seed(self, scale: str) -> int:
+        return int(self.content["scales"][scale].get("first_seed", 0))
 
     def _table(self, name: str, scale: str, seeds: int | None) -> PaperTable:
         item = self.content["items"][name]
         rows = []
         for env, label, mean, half, *words in item["rows"]:
             count, more = self.scale(scale, env, seeds)
-            first = self.first_seed(name, scale, env)
+            first = self._first_seed(scale)
             like, formal = (
                 None if given is None else Setting(env, (*given, *more), count, first=first)
                 for given in words
@@ -322,7 +318,7 @@ class Paper:
         for panel in item.get("panels", []):
             count, more = self.scale(scale, panel["env"], seeds)
             count = seeds or panel.get("seeds", {}).get(scale, count)
-            every = range(first := self.first_seed(name, scale, panel["env"]), first + count)
+            every = range(first := self._first_seed(scale), first + count)
             lines = [
                 self._line(line, panel, more, every, scale)
                 for line in panel.get("lines", item.get("lines", []))

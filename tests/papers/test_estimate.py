@@ -25,12 +25,6 @@ def paper(tmp_path: Path) -> Paper:
     return Paper(tmp_path / "p.yaml")
 
 
-def test_an_environment_of_an_item_may_have_a_first_seed_of_its_own(paper: Paper) -> None:
-    paper.content["items"]["a"]["first_seed"] = {"cartpole": 7, "paper": 3}
-    found = [one.first for name in "ab" for one in paper.item(name, "paper").settings()]
-    assert set(found) == {7}
-
-
 def finished(folder: Path, steps: int, seconds: float, together: int) -> None:
     """A finished run, as far as its speed goes."""
     folder.mkdir(parents=True)
