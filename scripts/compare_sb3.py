@@ -29,7 +29,7 @@ import torch
 import privrl_bench as pb
 from privrl_bench.functional.statistics import mean_ci
 from privrl_bench.reporting.table_writer import ABSENT, compact, csv_text
-from privrl_bench.training.provenance import _processor as processor
+from privrl_bench.training.provenance import processor
 
 MISSING = "stable-baselines3 is not installed; pip install stable-baselines3"
 RESULTS, EPISODES, FIRST_SEED = Path("outputs/paper/checks/sb3"), 50, 1000

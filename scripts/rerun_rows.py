@@ -86,7 +86,7 @@ def setting_of(row: Run, stored: list[Run]) -> list[float]:
 
 
 def compared(row: Run, again: Run, seeds: list[float]) -> list[str]:
-    """The cells of a row; `seeds` are the returns of the other seeds."""
+    """The cells of a row; `seeds`: returns of the others. A row may have the processor's name only."""
     was, now = row.final_value, again.final_value
     mean, half = mean_ci(seeds) if seeds else (np.nan, np.nan)  # of one seed: equal or not
     near = abs(now - mean) <= half * np.sqrt(len(seeds) + 1)  # of one run, not of the mean
@@ -98,7 +98,7 @@ def compared(row: Run, again: Run, seeds: list[float]) -> list[str]:
         result = "other settings"
     there, here = row.provenance, again.provenance
     versions = there.get("versions", {})
-    same = bool(versions) and there.get("processor") == here["processor"]
+    same = bool(versions) and here["processor"].startswith(there.get("processor", "?"))
     same = same and all(here["versions"].get(name) == one for name, one in versions.items())
     name = f"{row.algo}/{row.env} {' '.join(row.overrides[2:])} seed={row.seed}"
     together = str(there.get(TOGETHER, "?"))

@@ -40,6 +40,7 @@ import torch
 import yaml
 
 from privrl_bench.cli.train import main
+from privrl_bench.training.provenance import processor
 
 HERE = Path(__file__).parent
 CASES = HERE / "golden" / "cases.yaml"
@@ -419,22 +420,12 @@ def fingerprint() -> dict[str, str]:
     """What decides the last bits on a machine: the processor and the libraries that compute."""
     packages = ("torch", "numpy", "numba", "scipy", "mujoco", "transformers", "gymnasium")
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "vectors": torch.backends.cpu.get_cpu_capability(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in packages},
     }
-
-
-def _processor() -> str:
-    """Name, family and model of the CPU; its name as Python knows it where /proc does not say."""
-    with contextlib.suppress(OSError):
-        pairs = (line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().splitlines())
-        said = {pair[0].strip(): pair[1].strip() for pair in pairs if len(pair) == 2}
-        if "model name" in said:
-            return "/".join(said.get(key, "") for key in ("model name", "cpu family", "model"))
-    return platform.processor()
 
 
 def load() -> dict[str, Any]:

@@ -74,7 +74,10 @@ def test_a_row_that_is_run_again_is_equal_or_inside_or_differs():
     seeds = [1.0, 2.0, 3.0]
     found = [real.compared(run(2.0), run(now), seeds)[3] for now in (2.0, 2.000001, 5.0, 8.0)]
     assert found == ["equal", "rounding", "inside", "differs"]
-    assert real.compared(run(2.0), run(2.0, "b"), seeds)[4] == "other"
+    found = [
+        real.compared(run(2.0), run(2.0, now), seeds)[4] for now in ("a (family 6, model 1)", "b")
+    ]
+    assert found == ["as stated", "other"]
     was, now = run(2.0), run(2.0)
     was.digest, now.digest = "v2:1", "v2:2"
     assert real.compared(was, now, seeds)[3] == "other settings"

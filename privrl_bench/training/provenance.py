@@ -61,7 +61,7 @@ def provenance(config: RunConfig, together: int = 1) -> dict[str, Any]:
         "sources": sources(config),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "device": device,
         "workers": workers_of(config),
@@ -99,14 +99,14 @@ def _commit() -> dict[str, Any]:
     }
 
 
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass  # not Linux
-    return platform.processor()
+def processor() -> str:
+    """Name, family and model: on virtual machines several models have one name and other last bits."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []  # Linux
+    facts = {name.strip(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
+    if "model name" not in facts:
+        return platform.processor()
+    return "{model name} (family {cpu family}, model {model})".format_map(facts)
 
 
 # --- digests of sources without a version

@@ -306,3 +306,12 @@ def test_a_module_of_a_linked_folder_of_packages_is_installed(tmp_path):
         check=True,
     )
     assert done.stdout.strip() == "[None, None] True"
+
+
+def test_a_processor_has_family_and_model_where_the_machine_says_them(monkeypatch):
+    told = "processor\t: 0\ncpu family\t: 6\nmodel\t\t: 1\nmodel name\t: X\n\nprocessor\t: 1\n"
+    monkeypatch.setattr(provenance.Path, "exists", lambda path: True)
+    monkeypatch.setattr(provenance.Path, "read_text", lambda path: told)
+    assert provenance.processor() == "X (family 6, model 1)"
+    monkeypatch.setattr(provenance.Path, "read_text", lambda path: "BogoMIPS\t: 50\n")
+    assert provenance.processor() == provenance.platform.processor()

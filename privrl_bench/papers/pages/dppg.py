@@ -72,6 +72,20 @@ def _learner_check() -> str:
     return runs_table("task", by_task(grouped(stored("dppg/learner_check"), key)), columns)
 
 
+@block("dppg/learner")
+def _tried() -> str:
+    """Returns with some words and without them."""
+    every = {run.folder.name: run for run in stored("dppg/learner")}
+    pairs = [[run, every[f"{name}out"]] for name, run in every.items() if f"{name}out" in every]
+
+    def words(pair: Group) -> str:
+        return f"`{' '.join(x for x in pair[0].overrides if x not in pair[1].overrides)}`"
+
+    columns: dict[str, Callable[[Group], str]] = {"words": words, "epsilon": spent, "steps": steps}
+    columns |= {"with them": lambda pair: least(pair[:1]), "without": lambda pair: least(pair[1:])}
+    return runs_table("task", by_task(pairs), columns)
+
+
 @block("dppg/fig1")
 def _regret() -> str:
     """Regret on RiverSwim, with the median in brackets: a row for each setting of a p."""
