@@ -390,7 +390,7 @@ def _epsilon_axis(axes: Any, run: Run) -> None:
 
 
 def _title(run: Run) -> str:
-    """Title in two lines: the run, and its guarantee."""
+    """Title in lines that fit: the run, and its guarantee."""
     what = f"{NAMES.get(run.env, run.env)}, {run.algo}"
     what += "" if run.z is None else f", z = {run.z:g}"
     what += "" if run.seed is None else f", seed {run.seed}"
@@ -403,7 +403,7 @@ def _title(run: Run) -> str:
     delta = short(number(run.summary.get("delta")))
     epsilon = f"epsilon {shown_epsilon(run.epsilon)} at delta {delta}"
     guarantee = f"{epsilon}, {run.guarantee_status} guarantee"
-    return "\n".join([what, guarantee, *textwrap.wrap(unit, 66)])
+    return "\n".join([what, guarantee, *textwrap.wrap(unit, 56)])
 
 
 def _relevant(key: str) -> bool:
