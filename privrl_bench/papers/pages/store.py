@@ -20,22 +20,6 @@ from privrl_bench.reporting.table_writer import ABSENT, compact, parsed
 
 ROOT = Path(__file__).resolve().parents[3]
 STORE = ROOT / "outputs" / "paper"
-REMADE = (  # docs/decisions.md has their core-hours
-    *(
-        f"dppg/{name}"
-        for name in ("control", "dpsgd", "table1", "fig1", "fig2", "fig7", "rlhf-epsilon")
-    ),
-    *(
-        "primorl/table1",
-        "dp-rl/fig2",
-        "dp-rl/fig2-code",
-        "dp-rl/fig5",
-        "gpope/fig1",
-        "gpope/fig2",
-        "gpope/fig3",
-        "gpope/fig4",
-    ),
-)
 BLOCKS: dict[str, Callable[[], str]] = {}
 Group = Sequence[Run]  # runs that differ in the seed
 TASKS = NAMES
@@ -94,7 +78,9 @@ def core_hours(item: str) -> str:
     return f"{sum(time / made['trained_together'] for time, made in each) / 3600:.1f}"
 
 
-BLOCKS |= {f"hours/{one}": partial(core_hours, one) for one in REMADE}
+for _rows in STORE.glob("*/*/runs.csv*"):
+    _item = _rows.parent.relative_to(STORE).as_posix()
+    BLOCKS[f"hours/{_item}"] = partial(core_hours, _item)
 
 
 def spread(values: Sequence[float], digits: int = 1) -> str:
