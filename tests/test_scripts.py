@@ -63,7 +63,7 @@ def test_the_comparison_with_another_library_skips_what_is_there(tmp_path, monke
     assert "| cartpole | ppo | 2048 | drawn |" in (tmp_path / "table.md").read_text()
 
 
-def test_a_row_that_is_run_again_is_equal_or_inside_or_differs():
+def test_a_row_that_is_run_again_is_equal_inside_or_differs():
     real = load_script("rerun_rows")
 
     def run(value, processor="a"):

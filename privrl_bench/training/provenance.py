@@ -104,9 +104,9 @@ def processor() -> str:
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []  # Linux
     facts = {name.strip(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
-    if "model name" not in facts:
-        return platform.processor()
-    return "{model name} (family {cpu family}, model {model})".format_map(facts)
+    name = facts.get("model name") or platform.processor()
+    known = "cpu family" in facts and "model" in facts
+    return f"{name} (family {facts['cpu family']}, model {facts['model']})" if known else name
 
 
 # --- digests of sources without a version

@@ -313,5 +313,7 @@ def test_a_processor_has_family_and_model_where_the_machine_says_them(monkeypatc
     monkeypatch.setattr(provenance.Path, "exists", lambda path: True)
     monkeypatch.setattr(provenance.Path, "read_text", lambda path: told)
     assert provenance.processor() == "X (family 6, model 1)"
+    monkeypatch.setattr(provenance.Path, "read_text", lambda path: "model name\t: Y\n")
+    assert provenance.processor() == "Y"  # ARM
     monkeypatch.setattr(provenance.Path, "read_text", lambda path: "BogoMIPS\t: 50\n")
     assert provenance.processor() == provenance.platform.processor()

@@ -13,7 +13,7 @@ from privrl_bench.functional.statistics import mean_ci
 from privrl_bench.metrics import shown_epsilon
 from privrl_bench.papers import items as papers
 from privrl_bench.papers.paper_item import Cell, PaperTable
-from privrl_bench.reporting.run_loader import read_results
+from privrl_bench.reporting.run_loader import read_results, stores
 from privrl_bench.reporting.runs import Run, number
 from privrl_bench.reporting.style import NAMES
 from privrl_bench.reporting.table_writer import ABSENT, compact, parsed
@@ -78,9 +78,8 @@ def core_hours(item: str) -> str:
     return f"{sum(time / made['trained_together'] for time, made in each) / 3600:.1f}"
 
 
-for _rows in STORE.glob("*/*/runs.csv*"):
-    _item = _rows.parent.relative_to(STORE).as_posix()
-    BLOCKS[f"hours/{_item}"] = partial(core_hours, _item)
+_items = [folder.relative_to(STORE).as_posix() for folder in stores(STORE)]
+BLOCKS |= {f"hours/{one}": partial(core_hours, one) for one in _items}
 
 
 def spread(values: Sequence[float], digits: int = 1) -> str:
